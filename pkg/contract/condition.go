@@ -21,7 +21,7 @@ var RollupReasons = []Row{
 	// Plugins and keys.
 	{Name: "PluginNotRunning", Alerts: []string{"KMSPluginNotRunning"}, Degraded: isTrue, Alerted: true,
 		Means: "a plugin's container cannot start, or crashes and has not run for 30 s",
-		Check: "the command in the message. On the node: `crictl ps -a --name kms`",
+		Check: "`kubectl describe` its pod, `kubectl logs --previous`. On the node: `crictl ps -a --name kms`",
 		Fix: "correct image, pull secret, arguments or memory limit (an operator's plugin: in its resource, " +
 			"`VaultKMSConfig`). A Secret that the plugin itself encrypts must become a file",
 		DoNot: "roll its configuration out to other nodes"},
@@ -54,7 +54,7 @@ var RollupReasons = []Row{
 	{Name: "PluginUnhealthy", Alerts: []string{"KMSPluginUnhealthy", "KMSReporterPluginUnhealthy"},
 		Degraded: isTrue, Agreed: isUnknown, Alerted: true,
 		Means: "the plugin reports that it is not healthy, breaks the KMS v2 API, or failed a round trip",
-		Check: "the message: the plugin's text, and the command for its log",
+		Check: "the message: the plugin's text; its log, by `kubectl kms-health status`",
 		Fix:   "usually at the KMS: unseal it, renew credentials, or enable the key"},
 	// Reporters cannot be delivered.
 	{Name: "OtherInstallation", Reporting: isFalse, NeedsAction: true,

@@ -165,11 +165,7 @@ func renewed(age int) func(*Node) {
 func replacing(within int) func(*Node) { return func(n *Node) { n.QuietUntil = in(within) } }
 
 func fault(n *Node, reason, text, why string) {
-	f := Finding{Reason: reason, Node: n.Name, Text: text, Detail: why}
-	if why != "" {
-		f.Look = "oc describe pod -n kms pod-" + n.Name
-	}
-	n.Faults = append(slices.Clone(n.Faults), f)
+	n.Faults = append(slices.Clone(n.Faults), Finding{Reason: reason, Node: n.Name, Text: text, Detail: why})
 }
 
 // broken gives a node a container that cannot start.
@@ -180,11 +176,6 @@ func broken(container, why string) func(*Node) {
 // reporterBroken makes a node's reporter one whose container cannot start.
 func reporterBroken(n *Node) {
 	fault(n, contract.ReporterNotRunning, "container kms-health cannot start", "CrashLoopBackOff, exit code 2")
-}
-
-// withLook gives a node the commands that show the logs of key 2's plugin and of the reporter.
-func withLook(n *Node) {
-	n.Look = map[string]string{"2": "oc logs -n ns pod-" + n.Name + " -c kms-2", "": "oc logs -n kms reporter-" + n.Name}
 }
 
 // timedOut returns the error of a plugin that timed out, and named its KEK ID some seconds ago.

@@ -177,7 +177,7 @@ func (e *evaluation) onPlugin(n *Node, row *Row) (f Finding) {
 	if !last && !row.State.Unhealthy() {
 		return f
 	}
-	f = Finding{Node: n.Name, Key: row.KeyID, Detail: row.Detail, Look: n.Look[row.KeyID]}
+	f = Finding{Node: n.Name, Key: row.KeyID, Detail: row.Detail}
 	f.Reason, f.Text = contract.PluginError, "error"
 	if row.Status == contract.Unhealthy {
 		f.Reason, f.Text = contract.PluginUnhealthy, "unhealthy"
@@ -221,8 +221,6 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 	}
 	if why := e.excuse(n, row); why != "" {
 		f.Text, f.Excused = f.Text+"; "+why, true
-	} else {
-		f.Look = n.Look[""]
 	}
 	return f
 }

@@ -24,7 +24,6 @@ type Finding struct {
 	Key    string // empty: the whole node
 	Text   string
 	Detail string // external text: a plugin's, the kubelet's
-	Look   string // a command that shows more
 	// Excused means that it is no fault: for example, its Node is not Ready, or its API server is being replaced.
 	Excused bool
 }
@@ -49,7 +48,7 @@ const (
 func text(findings []Finding) string {
 	var all []Finding
 	nodes := map[Finding][]string{}
-	kind := func(f Finding) Finding { f.Node, f.Look = "", ""; return f }
+	kind := func(f Finding) Finding { f.Node = ""; return f }
 	for _, f := range findings {
 		of := nodes[kind(f)]
 		if len(of) == 0 {
@@ -84,9 +83,6 @@ func (f *Finding) line(nodes []string) string {
 	}
 	if f.Detail != "" {
 		line += ": " + contract.Cut(contract.CleanDetail(f.Detail), maxDetail)
-	}
-	if f.Look != "" {
-		line += "; see " + f.Look
 	}
 	return line
 }

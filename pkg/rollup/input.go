@@ -99,7 +99,6 @@ type Node struct {
 	// Faults are containers that cannot start, and prevent the node from serving (PluginNotRunning), or
 	// from reporting (ReporterNotRunning), and an API server that does not encrypt (EncryptionNotConfigured).
 	Faults []Finding
-	Look   map[string]string // the command that shows a plugin's log, by keyID, and the reporter's, under ""
 }
 
 // lacks reports whether the node's pod is known to have no plugin of a key.

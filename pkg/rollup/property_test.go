@@ -86,9 +86,6 @@ func (d dice) reports(node string) []Report {
 
 func (d dice) node(name string) Node {
 	n := on(name, pick(d, [][]string{nil, {}, {"2"}, {"2"}, {"2", "1"}, {"1"}}...)...)
-	if d.chance(50) {
-		withLook(&n)
-	}
 	if n.Ready = d.chance(80); !n.Ready {
 		n.DownUntil = in(pick(d, -1, 0, 1, 900))
 	}

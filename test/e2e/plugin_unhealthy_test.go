@@ -13,21 +13,13 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// logCommand is the beginning of the command in the message that shows the plugin's log.
-var logCommand = map[apiservers.Server]string{
-	apiservers.Kube:      "see oc logs -n openshift-kube-apiserver kube-apiserver-node-1 -c kms-plugin-1",
-	apiservers.OpenShift: "see oc logs -n openshift-apiserver apiserver-",
-	// This plugin is in no pod of the API server, so its log is unknown.
-	apiservers.OAuth: "",
-}
-
 // The plugin becomes unhealthy, and recovers, for a reporter of each mode.
 func testPluginUnhealthy(h *scenario) {
 	for _, server := range apiservers.All {
 		h.parts(part{name: server.Name, run: func(h *scenario) {
 			plugin := h.pluginOf(server)
 			h.awaitHealthy(server)
-			h.seal(server, plugin, time.Minute, "node node-1", "key 1", "vault is sealed", logCommand[server])
+			h.seal(server, plugin, time.Minute, "node node-1", "key 1", "vault is sealed")
 			h.heal(server, plugin, time.Minute)
 		}})
 	}

@@ -36,6 +36,4 @@ type Snapshot struct {
 	Unmanaged bool
 	// NamespaceMissing means that the target's namespace does not exist.
 	NamespaceMissing bool
-	// Tool is the command line tool in messages: oc or kubectl.
-	Tool string
 }

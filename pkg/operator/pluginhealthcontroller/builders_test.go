@@ -37,8 +37,7 @@ type target struct{ delivery.Snapshot }
 
 // withKeys returns a target whose live plugins have these key IDs.
 func withKeys(keys ...string) *target {
-	t := &target{delivery.Snapshot{SetsKnown: true, LiveKnown: true, State: delivery.State{Live: plugins(keys...)},
-		Tool: "oc"}}
+	t := &target{delivery.Snapshot{SetsKnown: true, LiveKnown: true, State: delivery.State{Live: plugins(keys...)}}}
 	t.Name, t.Resource, t.Namespace = "api", v1alpha1.ResourceKubeAPIServers, "ns"
 	t.PodSelector, t.Container = map[string]string{"app": "api"}, "api"
 	t.EncryptionConfig.Secret = "encryption-config"

@@ -3,7 +3,6 @@ package pluginhealthcontroller
 import (
 	"cmp"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -19,9 +18,7 @@ import (
 
 // beside is an API server's pod with its plugin and reporter containers.
 type beside struct {
-	tool     string
 	pod      *corev1.Pod
-	plugins  []v1alpha1.Plugin
 	served   string      // the API server's container; empty: there is none
 	names    []string    // of the plugins' containers
 	reporter *corev1.Pod // the reporter's own pod; nil: none
@@ -29,14 +26,14 @@ type beside struct {
 
 // newBeside finds the containers of plugins: those that share the folder of their sockets with the API server.
 func newBeside(t *delivery.Snapshot, pod *corev1.Pod, plugins []v1alpha1.Plugin, reporter *corev1.Pod) *beside {
-	b := &beside{tool: t.Tool, pod: pod, plugins: plugins, reporter: reporter}
+	b := &beside{pod: pod, reporter: reporter}
 	served, err := objects.APIServerContainer(&pod.Spec, t.Container)
 	if err != nil {
 		return b
 	}
 	b.served = served.Name
 	mounts, _ := objects.SocketMounts(&pod.Spec, t.Container, plugins...)
-	for _, c := range containers(pod) {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		shares := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
 			return slices.ContainsFunc(mounts, func(s corev1.VolumeMount) bool { return s.Name == m.Name })
 		})
@@ -47,47 +44,14 @@ func newBeside(t *delivery.Snapshot, pod *corev1.Pod, plugins []v1alpha1.Plugin,
 	return b
 }
 
-// containers returns a pod's containers, the init containers first.
-func containers(pod *corev1.Pod) []corev1.Container {
-	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
-}
-
-// look returns the commands that show the logs, by keyID, and the reporter's under "". The container of a plugin is
-// the only one, or the one with the socket's name in its command, arguments or environment.
-func (b *beside) look() map[string]string {
-	all := map[string]string{}
-	for _, c := range containers(b.pod) {
-		logs := fmt.Sprintf("%s logs -n %s %s -c %s", b.tool, b.pod.Namespace, b.pod.Name, c.Name)
-		if contract.IsReporter(c.Name) {
-			all[""] = logs
-		}
-		arguments := fmt.Sprint(c.Command, c.Args, c.Env)
-		for _, p := range b.plugins {
-			serves := len(b.names) == 1 || strings.Contains(arguments, path.Base(p.Endpoint))
-			if serves && slices.Contains(b.names, c.Name) {
-				all[p.KeyID] = logs
-			}
-		}
-	}
-	if b.reporter != nil {
-		all[""] = fmt.Sprintf("%s logs -n %s %s", b.tool, b.reporter.Namespace, b.reporter.Name)
-	}
-	return all
-}
-
 // faults returns the plugins' and the reporter's containers that cannot start.
 func (l *look) faults(b *beside) (all []rollup.Finding) {
 	l.containers = map[string]containerHistory{}
 	add := func(pod *corev1.Pod, container, reason, why string) {
-		if why == "" {
-			return
+		if why != "" {
+			all = append(all, rollup.Finding{Reason: reason, Node: b.pod.Spec.NodeName, Detail: why,
+				Text: fmt.Sprintf("container %s of pod %s/%s cannot start", container, pod.Namespace, pod.Name)})
 		}
-		show := fmt.Sprintf("%s describe -n %s pod %s", b.tool, pod.Namespace, pod.Name)
-		if strings.HasPrefix(why, crashLoop) {
-			show = fmt.Sprintf("%s logs -n %s %s -c %s --previous", b.tool, pod.Namespace, pod.Name, container)
-		}
-		all = append(all, rollup.Finding{Reason: reason, Node: b.pod.Spec.NodeName, Detail: why, Look: show,
-			Text: "container " + container + " cannot start"})
 	}
 	of := func(pod *corev1.Pod) {
 		for _, s := range statuses(pod) {

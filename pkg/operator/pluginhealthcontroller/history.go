@@ -147,7 +147,7 @@ func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
 	n.Writers, n.Unattended = l.writers, l.target.Unmanaged && !attended && !objects.Injected(&b.pod.Spec)
 	l.expect(n)
 	l.excuse(n, b)
-	n.Look, n.Faults = b.look(), l.faults(b)
+	n.Faults = l.faults(b)
 	if l.target.Plugins != nil && b.unencrypted() {
 		found := l.degraded.Reason == contract.EncryptionNotConfigured
 		if due := l.until("not encrypted", found, rollup.FirstReport); l.now.Before(due) {

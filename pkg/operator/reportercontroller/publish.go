@@ -58,10 +58,7 @@ func (c *Controller) publish(s *Snapshot, e *serverState, plan *Plan) {
 			before.Stop()
 		}
 	}
-	p.OtherInstallation, p.Unmanaged, p.Tool = s.OtherInstallation != "", s.Unmanaged, "oc"
-	if !c.OpenShift {
-		p.Tool = "kubectl"
-	}
+	p.OtherInstallation, p.Unmanaged = s.OtherInstallation != "", s.Unmanaged
 	c.Health.Set(*p)
 }
 

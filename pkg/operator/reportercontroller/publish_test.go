@@ -114,18 +114,6 @@ func TestUndecidedTargetIsOffWhileItIsRemoved(t *testing.T) {
 	}
 }
 
-func TestCommandsAreForTheToolOfTheCluster(t *testing.T) {
-	for openShift, want := range map[bool]string{true: "oc", false: "kubectl"} {
-		controller, rollup := publisher(informers.AuthorizerWarmup)
-		controller.OpenShift = openShift
-		s := fixture(t, v1alpha1.ModeCompanionPod)
-		controller.publish(s, &serverState{}, ComputePlan(s))
-		if got := rollup.got[0].Tool; got != want {
-			t.Errorf("OpenShift: %t: %s", openShift, got)
-		}
-	}
-}
-
 func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 	cut := fmt.Errorf("delete ConfigMap ns/b: %w", &url.Error{Op: "Delete", URL: "https://api",
 		Err: context.DeadlineExceeded})
