@@ -109,6 +109,7 @@ var RollupReasons = []Row{
 	{Name: "ReporterNotRunning", Alerts: []string{"KMSReporterNotRunning"},
 		Reporting: isFalse, Alerted: true, NeedsAction: true,
 		Means: "a reporter cannot start. The state of plugins on that node may be unknown",
+		Check: "`kubectl describe` its pod, `kubectl logs --previous`",
 		Fix:   "correct image, Pod Security, SCC or folder. For ConfigMaps repair the plugin; use `configSource: Annotation`",
 		DoNot: "delete the API server's pod"},
 	{Name: "OtherOwner", Reporting: isFalse, NeedsAction: true,

@@ -112,7 +112,8 @@ func waiting(name, reason string) corev1.ContainerStatus {
 
 func ended(name string, code int32, since time.Duration) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: name,
-		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: ago(since)}}}
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error",
+			FinishedAt: ago(since)}}}
 }
 
 // completed is an init container that has done its work.
@@ -122,10 +123,10 @@ func completed(name string) corev1.ContainerStatus {
 	return s
 }
 
-// after returns the status of a container with a number of restarts, whose last termination had this exit code.
-func after(s corev1.ContainerStatus, restarts, code int32, message string) corev1.ContainerStatus {
+// after returns the status of a container with a number of restarts, which ended last with this exit code.
+func after(s corev1.ContainerStatus, restarts, code int32) corev1.ContainerStatus {
 	s.RestartCount = restarts
-	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Message: message,
+	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error",
 		StartedAt: ago(time.Minute + time.Second), FinishedAt: ago(time.Minute)}
 	return s
 }

@@ -117,12 +117,8 @@ func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time)
 		switch w.Reason {
 		case "", "ContainerCreating", "PodInitializing", "RestartingAllContainers":
 			return "", next
-		case "ErrImagePull", "ImagePullBackOff": // they alternate; the second quotes the first
-			message := w.Message
-			if _, cause, quoted := strings.Cut(message, "ErrImagePull: "); quoted {
-				message = cause
-			}
-			return joined("ImagePullBackOff", message), next
+		case "ErrImagePull", "ImagePullBackOff": // they alternate, with different messages
+			return "ImagePullBackOff", next
 		case crashLoop:
 			next.loops = true
 			return crashLoop + exit(last), next
@@ -146,16 +142,12 @@ func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time)
 // hasCompleted reports whether it is an init container that has done its work: no other one that has ended is Ready.
 func hasCompleted(s *corev1.ContainerStatus) bool { return s.State.Terminated != nil && s.Ready }
 
-// exit describes how a container ended: its exit code, and the last line of its message (or of its log).
+// exit describes how a container ended. The kubelet's reason is Error, for example, or OOMKilled.
 func exit(t *corev1.ContainerStateTerminated) string {
 	if t == nil {
 		return ""
 	}
-	code, lines := fmt.Sprintf(", exit code %d", t.ExitCode), strings.Split(strings.TrimSpace(t.Message), "\n")
-	if t.Reason == "OOMKilled" { // the log does not show it
-		code += " (OOMKilled)"
-	}
-	return joined(code, lines[len(lines)-1])
+	return fmt.Sprintf(", exit code %d (%s)", t.ExitCode, t.Reason)
 }
 
 func joined(reason, message string) string {
