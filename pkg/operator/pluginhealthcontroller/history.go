@@ -265,22 +265,13 @@ func (b *beside) stopped() bool {
 
 // starts returns a text that changes with each start and end of the API server's container and its plugins'.
 func (b *beside) starts() string {
-	text := []string{podUID(b.pod)}
+	text := []any{podUID(b.pod)}
 	for _, s := range statuses(b.pod) {
-		if s.Name != b.served && !slices.Contains(b.names, s.Name) {
-			continue
-		}
-		text = append(text, s.Name, s.ContainerID)
-		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
-			if r := state.Running; r != nil {
-				text = append(text, "runs", r.StartedAt.String())
-			}
-			if e := state.Terminated; e != nil { // its message may change later
-				text = append(text, "ended", e.FinishedAt.String())
-			}
+		if s.Name == b.served || slices.Contains(b.names, s.Name) {
+			text = append(text, s.Name, s.ContainerID, s.State.Running != nil)
 		}
 	}
-	return strings.Join(text, " ")
+	return fmt.Sprintln(text...)
 }
 
 // unencrypted reports whether the pod's container runs kube-apiserver, itself or by the runner of Kubernetes' images,
