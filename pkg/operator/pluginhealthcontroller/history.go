@@ -217,8 +217,7 @@ func (l *look) expect(n *rollup.Node) {
 // excuse sets until when a silence of the node, or a missing socket, is excused.
 func (l *look) excuse(n *rollup.Node, b *beside) {
 	l.starts, l.restart, l.row = b.starts(), l.was.restart, l.was.row
-	begins := b.stopped() && l.degraded.Status != operatorstatus.True // the first look may be during a restart
-	if l.starts != l.was.starts && (!l.first || begins) {
+	if l.starts != l.was.starts && !l.first {
 		if l.restart.IsZero() || l.now.Sub(l.restart) > rowEnds {
 			l.row = l.now
 		}
@@ -254,13 +253,6 @@ func reporterPods(target string, own []informers.Managed) (ours []*corev1.Pod) {
 		}
 	}
 	return ours
-}
-
-// stopped reports whether the API server's container or a plugin's does not run although it should.
-func (b *beside) stopped() bool {
-	return slices.ContainsFunc(statuses(b.pod), func(s corev1.ContainerStatus) bool {
-		return (s.Name == b.served || slices.Contains(b.names, s.Name)) && s.State.Running == nil && !hasCompleted(&s)
-	})
 }
 
 // starts returns a text that changes with each start and end of the API server's container and its plugins'.

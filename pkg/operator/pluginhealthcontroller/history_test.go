@@ -136,28 +136,21 @@ func TestStartsThatWereSeenExcuseSilence(t *testing.T) {
 		pod   *corev1.Pod
 		until time.Duration // since the first look; negative: not excused
 	}
-	stopped, other := withUID(serverUID, status(ended("api", 0, 0))), served(serverUID, "1")
+	end := ended("api", 0, 0)
+	end.ContainerID = "1"
+	stopped, other := withUID(serverUID, status(end)), served(serverUID, "1")
 	status(running("other", 0))(other)
-	for name, tt := range map[string]struct {
-		degraded string
-		steps    []step
-	}{
-		"the first look may be during a restart": {operatorstatus.False, []step{{0, stopped, 3 * minute}}},
-		"and is not where all runs": {operatorstatus.False, []step{{0, served(serverUID, "1"), -1},
-			{minute, served(serverUID, "1"), -1}}},
-		"and is not where an init container has completed": {operatorstatus.False, []step{
-			{0, withUID(serverUID, status(running("api", 0)), inInit(completed("setup"))), -1}}},
-		"but a plugin that is known to be unhealthy stays so": {operatorstatus.True, []step{{0, stopped, -1},
-			{minute, served(serverUID, "2"), 4 * minute}}},
-		"a container, another pod, and a stranger": {operatorstatus.True, []step{{0, served(serverUID, "1"), -1},
-			{minute, other, -1}, {30 * minute, served(beforeUID, "2"), 33 * minute}}},
-		"a row of restarts": {operatorstatus.True, []step{{0, served(serverUID, "1"), -1},
-			{10 * minute, served(serverUID, "2"), 13 * minute}, {14 * minute, served(serverUID, "3"), 15 * minute},
-			{20 * minute, served(serverUID, "4"), 15 * minute}, {31 * minute, served(serverUID, "5"), 34 * minute}}},
+	for name, steps := range map[string][]step{
+		"the first look excuses nothing": {{0, stopped, -1}, {minute, served(serverUID, "2"), 4 * minute}},
+		"an end excuses as a start does": {{0, served(serverUID, "1"), -1}, {minute, stopped, 4 * minute}},
+		"a container, another pod, and a stranger": {{0, served(serverUID, "1"), -1}, {minute, other, -1},
+			{30 * minute, served(beforeUID, "2"), 33 * minute}},
+		"a row of restarts": {{0, served(serverUID, "1"), -1}, {10 * minute, served(serverUID, "2"), 13 * minute},
+			{14 * minute, served(serverUID, "3"), 15 * minute}, {20 * minute, served(serverUID, "4"), 15 * minute},
+			{31 * minute, served(serverUID, "5"), 34 * minute}},
 	} {
 		l := lookingAt(withKeys("2"))
-		l.previous.Status = tt.degraded
-		for i, step := range tt.steps {
+		for i, step := range steps {
 			want := now.Add(step.until)
 			if step.until < 0 {
 				want = time.Time{}
