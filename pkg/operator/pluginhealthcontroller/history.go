@@ -35,8 +35,6 @@ const (
 type nodeHistory struct {
 	pods     map[string]time.Time // the API server's pods, by their UIDs
 	server   string               // the UID, on its node, of the one that counts
-	reporter time.Time            // when the first of its reporters was seen
-	reported bool                 // it has had a reporter
 	writers  []string             // the UIDs of their pods, and of the API server's, which may have a sidecar
 	taken    bool                 // one of them has reported; until then those of its other pods count, too
 	expected map[string]time.Time // since when, by plugin: keyID and socket; no keyID while they are not known
@@ -166,9 +164,6 @@ func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
 func (l *look) attend(ours []*corev1.Pod) (attended bool) {
 	same := l.was.server == l.server
 	l.writers = []string{l.server}
-	if same {
-		l.reporter, l.reported = l.was.reporter, l.was.reported
-	}
 	for _, o := range ours {
 		if !isAgent(o) && (l.server == "" || o.Annotations[contract.BesideAnnotation] != l.server) {
 			continue
@@ -176,9 +171,6 @@ func (l *look) attend(ours []*corev1.Pod) (attended bool) {
 		l.writers = append(l.writers, string(o.UID))
 		ended := o.Status.Phase == corev1.PodFailed || o.Status.Phase == corev1.PodSucceeded // evicted, for example
 		attended = attended || o.DeletionTimestamp == nil && !ended
-		if !l.reported {
-			l.reporter, l.reported = l.seen(time.Time{}, false), true
-		}
 	}
 	l.taken = same && l.was.taken || l.named != "" && slices.Contains(l.writers, l.named)
 	if same && l.named != "" && slices.Contains(l.was.writers, l.named) && !slices.Contains(l.others, l.named) {
@@ -210,7 +202,7 @@ func (l *look) expect(n *rollup.Node) {
 			since = l.now
 		}
 		l.expected[plugin] = since
-		n.Due[key] = rollup.Latest(since, n.PodSeen, l.reporter).Add(rollup.FirstReport)
+		n.Due[key] = rollup.Latest(since, n.PodSeen).Add(rollup.FirstReport)
 	}
 }
 

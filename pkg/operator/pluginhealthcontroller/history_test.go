@@ -35,9 +35,9 @@ var deletedPod = ofOurs("deleted", "CompanionPod", serverUID, terminating)
 var evictedPod = ofOurs("evicted", "CompanionPod", serverUID, phase(corev1.PodFailed))
 var agentPod = ofOurs("agent", "DaemonSet", "")
 
-// remembered returns the history of an API server's pod whose reporter was first seen some time ago.
-func remembered(server string, ago time.Duration, writers ...string) nodeHistory {
-	return nodeHistory{server: server, reporter: now.Add(-ago), reported: true, writers: writers}
+// remembered returns the history of an API server's pod with these reporters.
+func remembered(server string, writers ...string) nodeHistory {
+	return nodeHistory{server: server, writers: writers}
 }
 
 func TestReportersOfAnAPIServersPod(t *testing.T) {
@@ -47,21 +47,18 @@ func TestReportersOfAnAPIServersPod(t *testing.T) {
 		ours     []*corev1.Pod
 		named    string // the reporter's UID in the report
 		writers  []string
-		reporter time.Duration // for how long a reporter has been seen; negative: never
 		attended bool
 	}{
-		"none":                                   {nodeHistory{}, nil, "", nil, -1, false},
-		"a companion beside it":                  {nodeHistory{}, []*corev1.Pod{companionPod}, "", []string{"companion"}, 0, true},
-		"a companion beside the pod before":      {nodeHistory{}, []*corev1.Pod{earlierPod}, "", nil, -1, false},
-		"a companion that is being deleted":      {nodeHistory{}, []*corev1.Pod{deletedPod}, "", []string{"deleted"}, 0, false},
-		"a companion that was evicted":           {nodeHistory{}, []*corev1.Pod{evictedPod}, "", []string{"evicted"}, 0, false},
-		"an agent":                               {nodeHistory{}, []*corev1.Pod{agentPod}, "", []string{"agent"}, 0, true},
-		"both, while one replaces the other":     {nodeHistory{}, []*corev1.Pod{companionPod, agentPod}, "", []string{"agent", "companion"}, 0, true},
-		"one was deleted, and its report stands": {remembered(serverUID, time.Minute, serverUID, gone), nil, gone, []string{gone}, time.Minute, false},
-		"one was deleted, and its report went":   {remembered(serverUID, time.Minute, serverUID, gone), nil, "other", nil, time.Minute, false},
-		"one was deleted with its API server":    {remembered(beforeUID, time.Hour, beforeUID, gone), nil, gone, nil, -1, false},
-		"again and again: the first counts": {remembered(serverUID, time.Hour, serverUID), []*corev1.Pod{companionPod}, "",
-			[]string{"companion"}, time.Hour, true},
+		"none":                                   {nodeHistory{}, nil, "", nil, false},
+		"a companion beside it":                  {nodeHistory{}, []*corev1.Pod{companionPod}, "", []string{"companion"}, true},
+		"a companion beside the pod before":      {nodeHistory{}, []*corev1.Pod{earlierPod}, "", nil, false},
+		"a companion that is being deleted":      {nodeHistory{}, []*corev1.Pod{deletedPod}, "", []string{"deleted"}, false},
+		"a companion that was evicted":           {nodeHistory{}, []*corev1.Pod{evictedPod}, "", []string{"evicted"}, false},
+		"an agent":                               {nodeHistory{}, []*corev1.Pod{agentPod}, "", []string{"agent"}, true},
+		"both, while one replaces the other":     {nodeHistory{}, []*corev1.Pod{companionPod, agentPod}, "", []string{"agent", "companion"}, true},
+		"one was deleted, and its report stands": {remembered(serverUID, serverUID, gone), nil, gone, []string{gone}, false},
+		"one was deleted, and its report went":   {remembered(serverUID, serverUID, gone), nil, "other", nil, false},
+		"one was deleted with its API server":    {remembered(beforeUID, beforeUID, gone), nil, gone, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := lookOf(withKeys("2"))
@@ -72,9 +69,6 @@ func TestReportersOfAnAPIServersPod(t *testing.T) {
 			writers := slices.Compact(slices.Sorted(slices.Values(l.writers)))
 			if d := cmp.Diff(append([]string{serverUID}, tt.writers...), writers); d != "" {
 				t.Error(d)
-			}
-			if want := now.Add(-tt.reporter); tt.reporter >= 0 && !l.reporter.Equal(want) || l.reported != (tt.reporter >= 0) {
-				t.Errorf("seen at %s (%t), want %s", l.reporter, l.reported, want)
 			}
 		})
 	}
@@ -239,7 +233,7 @@ func TestExcuseThatEndedBeforeThisProcessStaysEnded(t *testing.T) {
 	}
 }
 
-// A first report is due 5 minutes after the API server's pod, its reporter and its plugin have all been seen.
+// A first report is due 5 minutes after the API server's pod and its plugin have both been seen.
 func TestFirstReportIsDue(t *testing.T) {
 	moved := withKeys("2")
 	moved.State.Live[0].Endpoint = "unix:///elsewhere.sock"
@@ -255,7 +249,7 @@ func TestFirstReportIsDue(t *testing.T) {
 			return withUID(serverUID)
 		}, operatorstatus.Unknown, -1},
 		"another pod":                         {func(*looking) *corev1.Pod { return withUID(beforeUID) }, operatorstatus.False, time.Hour},
-		"a reporter":                          {func(l *looking) *corev1.Pod { l.ours = []*corev1.Pod{companionPod}; return withUID(serverUID) }, operatorstatus.False, time.Hour},
+		"a reporter":                          {func(l *looking) *corev1.Pod { l.ours = []*corev1.Pod{companionPod}; return withUID(serverUID) }, operatorstatus.False, 0},
 		"its plugin has its socket elsewhere": {func(l *looking) *corev1.Pod { l.target = &moved.Snapshot; return withUID(serverUID) }, operatorstatus.False, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
