@@ -102,10 +102,7 @@ func by(reporter string, r Report) Report {
 func on(name string, keys ...string) Node {
 	n := Node{Name: name, Ready: true, Keys: keys, Writers: []string{"u"}}
 	n.Sockets = map[string]string{"2": "/run/kms-2.sock"}
-	n.Due = map[string]time.Time{"": now.Add(FirstReport)}
-	for _, key := range keys {
-		n.Due[key] = now.Add(FirstReport)
-	}
+	n.Due = now.Add(FirstReport)
 	if len(keys) > 0 {
 		n.WriteKey = keys[0]
 	}
@@ -137,7 +134,7 @@ func with(n Node, changes ...func(*Node)) Node {
 // operator is Unmanaged; its API server does not mount the folder of its plugin's socket, does not encrypt, or encrypts
 // some resources otherwise; it is not Ready, and excused or no longer excused.
 func reading(n *Node)     { n.WriteKey = "" }
-func overdue(n *Node)     { n.Due = nil }
+func overdue(n *Node)     { n.Due = time.Time{} }
 func unattended(n *Node)  { n.Unattended = true }
 func unmounted(n *Node)   { n.NotMounted = []string{"2"} }
 func unencrypted(n *Node) { fault(n, contract.EncryptionNotConfigured, "no flag", "") }

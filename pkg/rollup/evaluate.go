@@ -205,7 +205,7 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 	case row.Silent() && n.Unattended:
 		return Finding{Reason: contract.Unmanaged, Node: n.Name, Excused: true,
 			Text: "has no reporter, and managementState is Unmanaged"}
-	case row.State == Missing && e.before(n.Due[row.KeyID]):
+	case row.State == Missing && e.before(n.Due):
 		f.Reason, f.Text = contract.Progressing, notReported
 		return f
 	case row.State == Missing:

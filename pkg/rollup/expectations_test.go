@@ -15,13 +15,13 @@ const (
 // awaited returns a node without a report, whose first report is due in some seconds.
 func awaited(seconds int) Node {
 	n := on("a", "2")
-	n.Due["2"] = in(seconds)
+	n.Due = in(seconds)
 	return n
 }
 
 func TestPluginThatIsNotReportedIsUnknownWhenItsReportIsDue(t *testing.T) {
 	unknownKeys := on("a")
-	unknownKeys.Due[""] = ago(long)
+	unknownKeys.Due = ago(long)
 	for name, tt := range map[string]struct {
 		node                Node
 		degraded, reporting string
@@ -45,7 +45,7 @@ func TestPluginThatIsNotReportedIsUnknownWhenItsReportIsDue(t *testing.T) {
 // One plugin of a node can be missing while others are reported.
 func TestPluginThatIsMissingInAReportIsUnknownWhenItIsDue(t *testing.T) {
 	n := on("a", "2", "1")
-	n.Due["1"] = in(1)
+	n.Due = in(1)
 	in := Input{Now: now, Nodes: []Node{n}, Reports: a(every(3600, fresh))}
 	got := Evaluate(&in)
 	if got.degraded() != awaiting || !got.Deadline.Equal(ago(-1)) {

@@ -78,10 +78,9 @@ type Node struct {
 	// count.
 	PodSeen time.Time
 	// Writers are the reporters whose entries are about this pod, by the UIDs of their pods.
-	Writers []string
-	// Due is when the first report on each plugin is due, by keyID; under an empty one while Keys are not known.
-	Due        map[string]time.Time
-	Unattended bool // the pod has no reporter and gets none, since managementState is Unmanaged
+	Writers    []string
+	Due        time.Time // when the first report is due
+	Unattended bool      // the pod has no reporter and gets none, since managementState is Unmanaged
 	// Keys are the keyIDs of its plugins: empty if the API server on it does not use
 	// KMS; nil while they are not known. Sockets has where each one listens.
 	Keys    []string

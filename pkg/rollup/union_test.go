@@ -97,7 +97,7 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 			}
 			if begun >= made {
 				n.PodSeen = at.Add(-time.Duration(begun-made) * time.Second)
-				n.Due = map[string]time.Time{"2": n.PodSeen.Add(FirstReport)}
+				n.Due = n.PodSeen.Add(FirstReport)
 				n.QuietUntil = n.PodSeen.Add(QuietPeriod)
 			} else if begun >= 0 {
 				if strings.HasPrefix(pod, "away") {

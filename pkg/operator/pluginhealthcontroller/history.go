@@ -33,13 +33,14 @@ const (
 // process saw something; zero: at the first look. A deleted reporter's UID is kept as long as the report names it,
 // since that counts until it is stale.
 type nodeHistory struct {
-	pods     map[string]time.Time // the API server's pods, by their UIDs
-	server   string               // the UID, on its node, of the one that counts
-	writers  []string             // the UIDs of their pods, and of the API server's, which may have a sidecar
-	taken    bool                 // one of them has reported; until then those of its other pods count, too
-	expected map[string]time.Time // since when, by plugin: keyID and socket; no keyID while they are not known
-	began    map[string]time.Time // since when it has what until was asked about, while it has it
-	starts   string               // changes with each start and end of its API server and of plugins
+	pods    map[string]time.Time // the API server's pods, by their UIDs
+	server  string               // the UID, on its node, of the one that counts
+	writers []string             // the UIDs of their pods, and of the API server's, which may have a sidecar
+	taken   bool                 // one of them has reported; until then those of its other pods count, too
+	plugins string               // keyIDs and sockets of the pod's plugins, and since when it has these
+	since   time.Time
+	began   map[string]time.Time // since when it has what until was asked about, while it has it
+	starts  string               // changes with each start and end of its API server and of plugins
 	// restart is the last restart, and row the first of its series; zero: none was seen.
 	restart, row time.Time
 	containers   map[string]containerHistory
@@ -187,23 +188,14 @@ func (l *look) attend(ours []*corev1.Pod) (attended bool) {
 	return attended
 }
 
-// expect sets when the first reports of a node are due. If KMSPluginsDegraded is Unknown at the process's first look,
-// it stays so: the plugins seen then count as overdue.
+// expect sets when the first reports of a node are due: all of them begin anew when its plugins change. If
+// KMSPluginsDegraded is Unknown at the process's first look, it stays so: the plugins seen then count as overdue.
 func (l *look) expect(n *rollup.Node) {
-	l.expected, n.Due = map[string]time.Time{}, map[string]time.Time{}
-	keys := n.Keys
-	if keys == nil {
-		keys = []string{""}
+	l.plugins, l.since = fmt.Sprint(n.Sockets), l.was.since
+	if l.plugins != l.was.plugins && !(l.first && l.degraded.Status == operatorstatus.Unknown) {
+		l.since = l.now
 	}
-	for _, key := range keys {
-		plugin := key + " " + n.Sockets[key]
-		since, had := l.was.expected[plugin]
-		if !had && !(l.first && l.degraded.Status == operatorstatus.Unknown) {
-			since = l.now
-		}
-		l.expected[plugin] = since
-		n.Due[key] = rollup.Latest(since, n.PodSeen).Add(rollup.FirstReport)
-	}
+	n.Due = rollup.Latest(l.since, n.PodSeen).Add(rollup.FirstReport)
 }
 
 // excuse sets until when a silence of the node, or a missing socket, is excused.
