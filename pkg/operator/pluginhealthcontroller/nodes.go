@@ -37,9 +37,8 @@ func (s *healthSync) observe(in *rollup.Input) (known bool) {
 	}
 	in.Stood = s.now.Before(s.stood)
 	s.before, s.attendance = s.attendance, map[string]nodeHistory{}
-	with := agents(ours)
-	if in.Alone = len(pods) == 0 && (t.State.Mode.ServesNode() || len(with) > 0); in.Alone {
-		pods = s.hosts(with)
+	if in.Alone = len(pods) == 0 && t.State.Mode.ServesNode(); in.Alone {
+		pods = s.hosts()
 	}
 	s.expect(in, byNode(pods), ours)
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
@@ -66,16 +65,6 @@ func byNode(pods []*corev1.Pod) map[string][]*corev1.Pod {
 		all[pod.Spec.NodeName] = append(all[pod.Spec.NodeName], pod)
 	}
 	return all
-}
-
-// agents returns the nodes with a reporter of a DaemonSet.
-func agents(ours map[string][]*corev1.Pod) (nodes []string) {
-	for node, pods := range ours {
-		if p := newest(pods); p != nil && isAgent(p) {
-			nodes = append(nodes, node)
-		}
-	}
-	return nodes
 }
 
 func isAgent(p *corev1.Pod) bool { return v1alpha1.Mode(p.Labels[contract.ModeLabel]).ServesNode() }
@@ -123,10 +112,10 @@ func (s *healthSync) expect(in *rollup.Input, pods, ours map[string][]*corev1.Po
 	}
 }
 
-// hosts returns a pod for each node that has an agent or should have one, for an API server that runs outside of pods.
-func (s *healthSync) hosts(with []string) (pods []*corev1.Pod) {
+// hosts returns a pod for each node that should have an agent, for an API server that runs outside of pods.
+func (s *healthSync) hosts() (pods []*corev1.Pod) {
 	for _, n := range s.target.Sources.Cluster.Nodes.List() {
-		if s.selects(n) || slices.Contains(with, n.Name) {
+		if s.selects(n) {
 			pods = append(pods, &corev1.Pod{Spec: corev1.PodSpec{NodeName: n.Name}})
 		}
 	}
