@@ -23,8 +23,8 @@ type Snapshot struct {
 	SetsKnown bool
 	// LiveKnown means that the live set is configured or was read by this process. Else it was only recorded.
 	LiveKnown bool
-	// Served has, by node, the UID of the API server's pod that has a companion, or will get one. If two pods are on a
-	// node, its report is about this one.
+	// Served has, by node, the UID of the API server's pod with plugins that the node's report is about: of two pods, the
+	// one that was seen last.
 	Served map[string]string
 	// Status is the status of the delivery. Zero: not known yet, or there is nothing to report.
 	Status Status

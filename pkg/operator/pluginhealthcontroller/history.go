@@ -98,32 +98,28 @@ func (l *look) until(what string, found bool, period time.Duration) time.Time {
 }
 
 // choose returns the pod on a node that counts (nil: none), and the others that are not being deleted. It is the one
-// that the delivery serves, else the one that was seen last, and of those at the first look the newest.
+// that the delivery serves, else the newest.
 func (l *look) choose(pods []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.Pod) {
 	l.pods = map[string]time.Time{}
-	served := func(p *corev1.Pod) int {
-		if podUID(p) == l.target.Served[p.Spec.NodeName] {
-			return 1
-		}
-		return 0
-	}
-	rank := func(a, b *corev1.Pod) int {
-		return cmp.Or(served(a)-served(b), l.pods[podUID(a)].Compare(l.pods[podUID(b)]),
-			a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	}
-	var live []*corev1.Pod
 	for _, pod := range pods {
 		if pod.DeletionTimestamp == nil {
 			uid := podUID(pod)
 			at, had := l.was.pods[uid]
-			l.pods[uid], live = l.seen(at, had), append(live, pod)
+			l.pods[uid], second = l.seen(at, had), append(second, pod)
 		}
 	}
-	if len(live) == 0 {
+	at := slices.IndexFunc(second, func(p *corev1.Pod) bool {
+		uid, served := l.target.Served[p.Spec.NodeName]
+		return served && uid == podUID(p)
+	})
+	if at < 0 {
+		at = slices.Index(second, newest(second))
+	}
+	if at < 0 {
 		return nil, nil
 	}
-	slices.SortFunc(live, rank)
-	chosen, second = live[len(live)-1], live[:len(live)-1]
+	chosen = second[at]
+	second = slices.Delete(second, at, at+1)
 	for _, pod := range second {
 		l.others = append(l.others, podUID(pod))
 	}

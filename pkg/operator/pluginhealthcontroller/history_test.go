@@ -267,8 +267,7 @@ func TestFirstReportIsDue(t *testing.T) {
 	}
 }
 
-// Of two pods on a node, the one that the delivery serves counts, or else the one that was seen last. Reports of the
-// other one do not count.
+// Of two pods on a node, the one that the delivery serves counts. Reports of the other one do not count.
 func TestOfTwoPodsOnANodeOneCounts(t *testing.T) {
 	old := func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.AddDate(0, 0, -30)) } // created by a wrong clock
 	l := lookingAt(withKeys("2"))
@@ -276,6 +275,7 @@ func TestOfTwoPodsOnANodeOneCounts(t *testing.T) {
 	if n := l.at(0, withUID(serverUID)); n.Pods != nil || n.Writers[0] != serverUID {
 		t.Errorf("one pod: %+v", n)
 	}
+	l.target.Served = map[string]string{"a": beforeUID}
 	n := l.at(time.Minute, withUID(serverUID), withUID(beforeUID, old))
 	if got := strings.Join(n.Writers, " "); got != beforeUID+" earlier "+serverUID+" companion" {
 		t.Errorf("before one of its own has reported: %s", got)

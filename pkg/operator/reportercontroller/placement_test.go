@@ -122,6 +122,10 @@ func TestOnePodOfEachNodeHasACompanion(t *testing.T) {
 			t.Errorf("%s: %s made, served are %v, %s deleted, want %s", name, names(w), plan.Served, names(plan.Delete), c.want)
 		}
 	}
+	agents := fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1"), apiPod("a", "2")), seen(2, 1))
+	if got := ComputePlan(agents).Served["a"]; got != "2" {
+		t.Errorf("the agent's report is about pod %q", got)
+	}
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("a", "2")), delivered(companion), seen(1, 2))
 	old := s.own("Pod")[0]
 	old.SetUID("old")

@@ -30,7 +30,7 @@ type Plan struct {
 	Delete []*unstructured.Unstructured
 	// Off means that no reporter should report any more; Clean, that no managed reporter is left that could.
 	Off, Clean bool
-	Served     map[string]string // the UIDs of the API server's pods that get companions, by node
+	Served     map[string]string // the UIDs of the API server's pods that reports are about, by node
 
 	State  delivery.State // to record
 	Status delivery.Status
@@ -58,7 +58,8 @@ type planner struct {
 func ComputePlan(s *Snapshot) *Plan {
 	observed, target := *s, *s.Target
 	observed.Target = &target
-	p := &planner{Snapshot: &observed, Plan: &Plan{State: s.State, Status: transient}, unplaced: map[string]bool{}}
+	plan := &Plan{State: s.State, Status: transient, Served: map[string]string{}}
+	p := &planner{Snapshot: &observed, Plan: plan, unplaced: map[string]bool{}}
 	p.state = &p.Plan.State
 	switch {
 	case s.Unrecorded:
@@ -71,6 +72,9 @@ func ComputePlan(s *Snapshot) *Plan {
 	case !s.Undecided:
 		p.record()
 		p.findPods()
+		for _, a := range p.served() {
+			p.Served[a.Node] = a.UID
+		}
 		p.decide()
 	}
 	if len(s.SourceProblems) > 0 && !p.Off { // these are reported whatever is planned, unless there is no roll-up

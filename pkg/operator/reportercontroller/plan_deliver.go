@@ -137,9 +137,7 @@ func (p *planner) companions() {
 		p.problem(contract.NoPods, "no running pod of the API server has a KMS plugin yet")
 	}
 	files := map[string][]v1alpha1.Plugin{} // of sets with the same sockets, the last one counts
-	p.Served = map[string]string{}
 	for _, a := range p.served() {
-		p.Served[a.Node] = a.UID
 		files[objects.ConfigMapName(p.Target.Name, a.plugins)] = a.plugins
 		if a.started {
 			p.apply(p.CompanionPod(a.APIServerPod, a.plugins))
@@ -148,7 +146,7 @@ func (p *planner) companions() {
 	p.configMaps(files)
 }
 
-// served returns the pods that get companions: on each node the one that precedes the others, since two companions
+// served returns the pods that reports are about: on each node the one that precedes the others, since two companions
 // would overwrite one condition.
 func (p *planner) served() []apiServerPod {
 	all := slices.Clone(p.pods)
