@@ -151,9 +151,6 @@ func (c *Controller) Verdict(name string) (v delivery.Verdict) {
 	return v
 }
 
-// IsDone reports whether nothing of a target is left on its resource.
-func (c *Controller) IsDone(name string) bool { return c.Verdict(name).Done }
-
 // Silent returns the reports of a target that do not change; nil: they are not known yet.
 func (c *Controller) Silent(name string) map[string]rollup.Silence {
 	c.mu.Lock()

@@ -283,12 +283,12 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		s.set(withKeys("2").but(func(t *delivery.Snapshot) {
 			t.SetsKnown, t.Status = false, delivery.Status{Reason: contract.NamespaceMissing, Message: "it is missing"}
 		}))
-		if s.IsDone("api") {
+		if s.Verdict("api").Done {
 			t.Error("done as soon as it is on again")
 		}
 		s.settled()
 		s.wantWrites(3, "on again")
-		if s.IsDone("api") {
+		if s.Verdict("api").Done {
 			t.Error("done, and there are conditions")
 		}
 	})
@@ -305,7 +305,7 @@ func TestATargetThatIsOffIsDoneThoughAnotherManagersConditionIsLeft(t *testing.T
 			s.settled()
 		}
 		s.wantWrites(2, "the reports and the roll-up, each once")
-		if !s.IsDone("api") {
+		if !s.Verdict("api").Done {
 			t.Errorf("the verdict is %+v", s.Verdict("api"))
 		}
 	})

@@ -52,7 +52,7 @@ type noRollup struct{}
 
 func (noRollup) Set(delivery.Snapshot)                   {}
 func (noRollup) Remove(string)                           {}
-func (noRollup) IsDone(string) bool                      { return true }
+func (noRollup) Verdict(string) delivery.Verdict         { return delivery.Verdict{Done: true} }
 func (noRollup) Silent(string) map[string]rollup.Silence { return nil }
 
 // activeConfig is the configuration of a test.

@@ -56,7 +56,7 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 		Deployment: s.deploymentName(),
 	})
 	s.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
-	s.ReportsLeft = !c.Health.IsDone(name)
+	s.ReportsLeft = !c.Health.Verdict(name).Done
 	if silent := c.Health.Silent(name); silent != nil {
 		state.Silent = silent
 	}

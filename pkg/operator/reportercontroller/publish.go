@@ -24,8 +24,8 @@ type Health interface {
 	// Set publishes the snapshot of an API server; Remove removes it.
 	Set(s delivery.Snapshot)
 	Remove(name string)
-	// IsDone reports whether nothing of an API server is left on its operator resource.
-	IsDone(name string) bool
+	// Verdict returns the last verdict of an API server.
+	Verdict(name string) delivery.Verdict
 	// Silent returns its reports that do not change; nil: they are not known yet.
 	Silent(name string) map[string]rollup.Silence
 }
