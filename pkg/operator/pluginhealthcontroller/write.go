@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -166,10 +165,6 @@ func (s *healthSync) clean(ctx context.Context, in *rollup.Input) error {
 	o, err := s.read(ctx)
 	if err != nil {
 		return fmt.Errorf("read the writers of reports of %s: %w", to, err)
-	}
-	if o.GetResourceVersion() != s.resource.Version { // the watch is about to deliver a newer write
-		s.requeue(s.now.Add(time.Second))
-		return nil
 	}
 	var nodes, gone []string
 	for _, node := range left {

@@ -83,15 +83,6 @@ func TestAReportThatIsWrittenAgainIsKeptUntilItIsStale(t *testing.T) {
 		stale := s.now() + syncqueue.CoalescePeriod + contract.StaleIntervals*interval
 		s.until(stale - 1)
 		s.wantsRemoved(1, "while its reporter writes, and until its last report is stale")
-		s.blind.Store(true)
-		s.showReports("a", "b", "z")
-		s.until(stale)
-		s.wantsRemoved(1, "when it was written again, which the watch does not show yet")
-		s.blind.Store(false)
-		s.showReports("a", "b", "z")
-		stale = s.now() + syncqueue.CoalescePeriod + contract.StaleIntervals*interval
-		s.until(stale - 1)
-		s.wantsRemoved(1, "until it is stale again")
 		s.until(stale)
 		s.wantsRemoved(2, "when its reporter has ended")
 		delete(s.reports, "z")
