@@ -73,7 +73,7 @@ func Evaluate(in *Input) *Result {
 		n := nodes[name]
 		rows := e.rows(reported[name], n)
 		result.Rows = append(result.Rows, rows...)
-		if n != nil && n.Expected() {
+		if n != nil && n.expected() {
 			e.expected++
 			e.node(n, rows)
 		}

@@ -343,21 +343,16 @@ func TestAgreementIsJSONInTheMessage(t *testing.T) {
 }
 
 // Whoever writes a report chooses its node and its keys.
-func TestRowsOfOtherNodesAndPluginsAreKnownAsSuch(t *testing.T) {
-	got := Evaluate(&Input{Now: now, Wall: now, Nodes: aIs(),
-		Others: []Node{on("deleted", "2")}, Reports: list{from("deleted", healthy("2", 5), healthy("4", 5)),
-			from("a", healthy("2", 5), healthy("1", 5)), from("other", healthy("2", 5)), unreadable("unknown")}})
-	var unasked []string
-	for _, r := range got.Rows {
-		if r.Node == "a" && r.KeyID != "2" {
-			t.Errorf("a plugin that the node's pod does not have: %+v", r)
-		}
-		if r.Unasked {
-			unasked = append(unasked, r.Node+" "+r.KeyID)
-		}
+func TestRowsAreOfPluginsOfThePod(t *testing.T) {
+	in := Input{Now: now, Wall: now, Nodes: []Node{on("a", "2"), noKMS("b")},
+		Reports: list{from("a", healthy("2", 5), healthy("1", 5)), from("b", healthy("2", 5))}}
+	if rows := Evaluate(&in).Rows; len(rows) != 1 || rows[0].Node != "a" || rows[0].KeyID != "2" {
+		t.Errorf("%+v", rows)
 	}
-	if want := []string{"deleted 4", "other 2", "unknown "}; !slices.Equal(unasked, want) {
-		t.Errorf("%v, want %v", unasked, want)
+	for node, want := range map[string]bool{"a": true, "b": false, "other": false} {
+		if got := in.Expects(node); got != want {
+			t.Errorf("node %s is expected: %t", node, got)
+		}
 	}
 }
 

@@ -50,6 +50,11 @@ type Input struct {
 	Previous    map[string]operatorstatus.Condition // the current conditions, by type
 }
 
+// Expects reports whether a node should report. Whoever writes a report chooses its node.
+func (in *Input) Expects(node string) bool {
+	return slices.ContainsFunc(in.Nodes, func(n Node) bool { return n.Name == node && n.expected() })
+}
+
 // Outage is a time in which requests to the API server had no answer. It ends when all had one for a while.
 type Outage struct{ Since, Until time.Time }
 
@@ -103,8 +108,8 @@ type Node struct {
 // lacks reports whether the node's pod is known to have no plugin of a key.
 func (n *Node) lacks(key string) bool { return n.Keys != nil && !slices.Contains(n.Keys, key) }
 
-// Expected reports whether the node should report.
-func (n *Node) Expected() bool { return n.Keys == nil || len(n.Keys) > 0 }
+// expected reports whether the node should report.
+func (n *Node) expected() bool { return n.Keys == nil || len(n.Keys) > 0 }
 
 // counts reports whether an entry is about a plugin of the node's API server pod, at its socket; true for a nil node.
 // An agent also reports on the plugins of other pods.

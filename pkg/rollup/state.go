@@ -28,10 +28,9 @@ func (s State) Unhealthy() bool { return s == Unhealthy || s == Error }
 
 // Row is one plugin on one node.
 type Row struct {
-	Node    string
-	State   State
-	Entry        // the last one; if Missing only with a KeyID, if known; if Unreadable only with a Detail
-	Unasked bool // the node need not report, or its pod has no such plugin
+	Node  string
+	State State
+	Entry // the last one; if Missing only with a KeyID, if known; if Unreadable only with a Detail
 }
 
 // Silent reports whether there is no valid report.
@@ -63,15 +62,9 @@ func (e *evaluation) rows(reports []*Report, node *Node) (rows []Row) {
 
 // reportRows returns the rows of the entries of a report that count; if none does, of the report that it overwrote.
 func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
-	of := node // or whose pod is being deleted
-	at := slices.IndexFunc(e.Others, func(n Node) bool { return n.Name == r.Node })
-	if of == nil && at >= 0 {
-		of = &e.Others[at]
-	}
 	if r.Err != nil {
 		detail := contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}
-		unasked := of == nil || !of.Expected()
-		return []Row{{Node: r.Node, State: Unreadable, Unasked: unasked, Entry: Entry{Entry: detail}}}
+		return []Row{{Node: r.Node, State: Unreadable, Entry: Entry{Entry: detail}}}
 	}
 	for i := range r.Entries {
 		entry := &r.Entries[i]
@@ -79,7 +72,6 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 			continue
 		}
 		row := Row{Node: r.Node, Entry: *entry, State: Stale}
-		row.Unasked = of == nil || of.lacks(entry.KeyID)
 		until := entry.FreshUntil()
 		if e.before(until) || node != nil && e.unconfirmed(until) {
 			row.State = State(entry.Status)

@@ -276,10 +276,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	} else if judged {
 		s.agreement = result.Agreement
 	}
-	result.Rows = slices.DeleteFunc(result.Rows, func(r rollup.Row) bool { // a third-party report may stay forever
-		_, expected := s.attendance[r.Node]
-		return r.State == rollup.Stale && !expected
-	})
+	result.Rows = slices.DeleteFunc(result.Rows, func(r rollup.Row) bool { return !in.Expects(r.Node) })
 	s.relist(result)
 	if judged && !in.Off && !in.Unobserved {
 		s.metrics.set(t.Name, result, s.now)

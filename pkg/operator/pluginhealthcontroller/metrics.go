@@ -76,15 +76,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for target, r := range m.results {
 		for i := range r.Rows {
 			row := &r.Rows[i]
-			if row.Unasked { // a writer of reports can choose any text, and each would be a series
-				continue
-			}
 			for _, s := range rollup.States {
 				gauge(statusDesc, one[s == row.State], target, row.Node, row.KeyID, string(s))
 			}
 			if row.State.Unhealthy() && row.Reason != "" {
 				reason := string(row.Reason)
-				if !row.Reason.Known() { // as above
+				if !row.Reason.Known() { // its writer chooses it
 					reason = "Other"
 				}
 				gauge(reasonDesc, 1, target, row.Node, row.KeyID, reason)

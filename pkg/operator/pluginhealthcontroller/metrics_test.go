@@ -69,8 +69,6 @@ var everything = &rollup.Result{
 		row("d", rollup.Error, contract.Entry{KeyID: "2", Reason: "OfALaterVersion"}, time.Time{}),
 		row("e", rollup.Error, contract.Entry{KeyID: "2"}, time.Time{}), // the entry of an earlier version's reporter
 		{Node: "g", State: rollup.Unreadable},
-		{Node: "h", State: rollup.Healthy, Unasked: true,
-			Entry: entryOf(contract.Entry{KeyID: "any text", KEKID: "k"}, checked)},
 		row("f", rollup.Healthy, contract.Entry{KeyID: "2", Reason: contract.Timeout}, time.Time{}),
 	},
 	Conditions: map[string]operatorstatus.Condition{

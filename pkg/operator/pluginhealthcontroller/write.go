@@ -130,11 +130,10 @@ func (s *healthSync) read(ctx context.Context) (*unstructured.Unstructured, erro
 // leftovers returns the nodes of the reports that no reporter will write again: all, once the API server is off and its
 // reporters are removed; stale ones of a node that does not exist; and those stale for a QuietPeriod on a node that
 // should not report. After all were removed once, others than stale ones have a writer that is not known.
-func (s *healthSync) leftovers(reports []rollup.Report, nodes []rollup.Node) (gone []string) {
+func (s *healthSync) leftovers(in *rollup.Input) (gone []string) {
 	off := s.target.Off
-	for _, r := range reports {
-		expected := slices.ContainsFunc(nodes, func(n rollup.Node) bool { return n.Name == r.Node && n.Expected() })
-		if r.Form != operatorstatus.FormCondition || expected && !off {
+	for _, r := range in.Reports {
+		if r.Form != operatorstatus.FormCondition || in.Expects(r.Node) && !off {
 			continue
 		}
 		due := r.StaleFrom()
@@ -155,7 +154,7 @@ func (s *healthSync) leftovers(reports []rollup.Report, nodes []rollup.Node) (go
 // clean removes leftovers of this project: the field managers show who wrote a report. A write after the object was
 // read makes the removal a conflict; the watch will deliver that write.
 func (s *healthSync) clean(ctx context.Context, in *rollup.Input) error {
-	left := s.leftovers(in.Reports, in.Nodes)
+	left := s.leftovers(in)
 	if len(left) == 0 {
 		return nil
 	}
