@@ -77,14 +77,6 @@ func (s *healthSync) lookAt(node string, in *rollup.Input) *look {
 	return l
 }
 
-// seen returns when something that exists now was first seen; zero: at the first look.
-func (l *look) seen(before time.Time, had bool) time.Time {
-	if had || l.first {
-		return before
-	}
-	return l.now
-}
-
 // until returns when something that is so now has been so for a period. If an earlier process had found that, it has.
 func (l *look) until(what string, found bool, period time.Duration) time.Time {
 	began, had := l.was.began[what]
@@ -104,8 +96,11 @@ func (l *look) choose(pods []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.
 	for _, pod := range pods {
 		if pod.DeletionTimestamp == nil {
 			uid := podUID(pod)
-			at, had := l.was.pods[uid]
-			l.pods[uid], second = l.seen(at, had), append(second, pod)
+			seen, had := l.was.pods[uid]
+			if !had && !l.first {
+				seen = l.now
+			}
+			l.pods[uid], second = seen, append(second, pod)
 		}
 	}
 	at := slices.IndexFunc(second, func(p *corev1.Pod) bool {

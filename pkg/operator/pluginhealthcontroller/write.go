@@ -26,7 +26,7 @@ const cleanupManager = "kms-health-operator-cleanup"
 func (s *healthSync) write(ctx context.Context, current map[string]operatorstatus.Condition,
 	result *rollup.Result) error {
 	own := *result
-	if s.yields() { // the other owner decides; the metrics read the result's own map
+	if s.owner != "" && s.now.Before(s.ownedUntil) { // the other owner decides; the metrics read the result's own map
 		own.Conditions, current = maps.Clone(own.Conditions), maps.Clone(current)
 		delete(own.Conditions, contract.PluginsDegraded)
 		delete(current, contract.PluginsDegraded)
@@ -59,9 +59,6 @@ func (s *healthSync) write(ctx context.Context, current map[string]operatorstatu
 	}
 	return nil
 }
-
-// yields reports whether another manager owns KMSPluginsDegraded. That is checked again at ownedUntil.
-func (s *healthSync) yields() bool { return s.owner != "" && s.now.Before(s.ownedUntil) }
 
 // apply writes conditions by Server-Side Apply. If another manager owns KMSPluginsDegraded it writes nothing (nil): the
 // next sync yields, and reports the owner. It takes over any other condition: only a person's edit may own that.
