@@ -138,7 +138,7 @@ func (e *evaluation) reportedKEK(node, key string) (id, reason, text string) {
 	case at < 0 || rows[at].State == Missing:
 		return "", contract.ReportsMissing, notReported
 	case rows[at].State == Stale:
-		return "", contract.ReporterStale, noLonger
+		return "", contract.ReporterStale, silent
 	case rows[at].State == Error && rows[at].Reason == contract.Timeout && rows[at].Named != "" &&
 		e.before(rows[at].NamedAt.Add(rows[at].Validity())):
 		return rows[at].Named, "", ""

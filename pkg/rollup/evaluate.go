@@ -210,8 +210,6 @@ func (e *evaluation) onReport(n *Node, row *Row, reports bool) (f Finding) {
 		return f
 	case row.State == Missing:
 		f.Reason, f.Text = contract.ReportsMissing, notReported
-	case row.State == Stale && reports:
-		f.Reason, f.Text = contract.ReporterStale, noLonger
 	case row.State == Stale:
 		f.Reason, f.Text = contract.ReporterStale, silent
 	case row.State == Unreadable:

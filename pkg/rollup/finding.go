@@ -38,7 +38,6 @@ const (
 	notReported  = "not reported yet"
 	notReadable  = "the report cannot be read"
 	silent       = "stopped reporting"
-	noLonger     = "no longer reported" // one key of several
 	notConfirmed = "last reported before the operator restarted; whether it still reports is known within minutes"
 	keyNotKnown  = "the key that its API server writes with is not known: its pod or its encryption config cannot be " +
 		"read, or the config changed after the API server had started"
