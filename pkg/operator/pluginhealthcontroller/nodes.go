@@ -41,12 +41,11 @@ func (s *healthSync) observe(in *rollup.Input) (known bool) {
 		pods = s.hosts()
 	}
 	s.expect(in, byNode(pods), ours)
-	in.WriteKey, in.NoWriteKey = configuredKey(t)
+	if !denied { // another pod may write with another key
+		in.WriteKey, in.NoWriteKey = configuredKey(t)
+	}
 	if t.State.NotProbed != "" {
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed, Text: t.State.NotProbed})
-	}
-	for i := range in.Nodes {
-		in.Nodes[i].WriteKeyNotKnown = in.Nodes[i].WriteKeyNotKnown || denied
 	}
 	return true
 }
