@@ -86,10 +86,11 @@ func (e *evaluation) disagreements() (found []Finding, kekIDs sets.Set[string]) 
 	add := func(node, reason, text string) {
 		found = append(found, Finding{Reason: reason, Node: node, Key: key, Text: text})
 	}
+	unencrypted := func(f Finding) bool { return f.Reason == contract.EncryptionNotConfigured }
 	reported := map[string]string{} // by node
 	for i, n := range slices.Concat(e.Nodes, e.Others) {
 		switch {
-		case n.has(contract.EncryptionNotConfigured):
+		case slices.ContainsFunc(n.Faults, unencrypted):
 			add(n.Name, contract.EncryptionNotConfigured, "not in use: its API server does not encrypt")
 		case n.WriteKeyNotKnown || n.Keys == nil:
 			add(n.Name, contract.WriteKeyUnknown, keyNotKnown)

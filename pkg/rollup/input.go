@@ -129,11 +129,6 @@ func (n *Node) counts(e *Entry) bool {
 	return slices.Contains(n.Writers, e.Reporter) && !slices.Contains(n.NotMounted, e.KeyID)
 }
 
-// has reports whether the node has a fault.
-func (n *Node) has(reason string) bool {
-	return slices.ContainsFunc(n.Faults, func(f Finding) bool { return f.Reason == reason })
-}
-
 // Report is the report of one node in one form, with what the process saw of it.
 type Report struct {
 	operatorstatus.Report
