@@ -50,8 +50,6 @@ type evaluation struct {
 	excused bool
 	// standing has a finding for each row that shows no fault and has not changed since this process began.
 	standing []Finding
-	// awaited means that there is no report yet on a plugin that an earlier process may have known.
-	awaited bool
 }
 
 // Evaluate computes the roll-up. The order of reports and nodes does not matter.
@@ -78,7 +76,8 @@ func Evaluate(in *Input) *Result {
 			e.node(n, rows)
 		}
 	}
-	e.set(e.degraded(), len(e.standing) > 0 || e.awaited && in.Stood)
+	awaited := slices.ContainsFunc(e.onPlugins, func(f Finding) bool { return f.Reason == contract.Progressing })
+	e.set(e.degraded(), len(e.standing) > 0 || awaited && in.Stood)
 	e.set(e.reporting())
 	e.set(e.writeKeyAgreed(), false)
 	result.Agreement.Evaluated = true
@@ -123,7 +122,6 @@ func (e *evaluation) node(n *Node, rows []Row) {
 		if report.Reason != "" {
 			e.onNodes = append(e.onNodes, report)
 		}
-		e.awaited = e.awaited || report.Reason == contract.Progressing && n.PodSeen.IsZero()
 		switch {
 		case plugin.Excused, plugin.Reason == "" && report.Excused:
 			e.excused = true
