@@ -269,7 +269,8 @@ func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 		found = e.asExpected(fmt.Sprintf("%d nodes report", e.expected))
 	}
 	c.Status = e.describe(&c, found).Reporting
-	if c.Status == operatorstatus.False && !slices.ContainsFunc(found, Finding.prevents) {
+	prevents := func(f Finding) bool { return !f.Excused && contract.RollupReasonOf(f.Reason).Reporting == c.Status }
+	if c.Status == operatorstatus.False && !slices.ContainsFunc(found, prevents) {
 		c.Status = operatorstatus.Unknown
 	}
 	c.Message += mode

@@ -28,11 +28,6 @@ type Finding struct {
 	Excused bool
 }
 
-// prevents reports whether a finding is known to prevent reports. One that is under way or excused is not.
-func (f Finding) prevents() bool {
-	return !f.Excused && contract.RollupReasonOf(f.Reason).Reporting == operatorstatus.False
-}
-
 // Texts of findings of several conditions.
 const (
 	notReported  = "not reported yet"

@@ -91,7 +91,10 @@ func (s *healthSync) expect(in *rollup.Input, pods, ours map[string][]*corev1.Po
 		n, plugins := uses(s.target, pod)
 		b := newBeside(s.target, pod, plugins, newest(ours[name]))
 		if len(second) > 0 {
-			n.Pods = names(append(second, pod))
+			for _, p := range append(second, pod) {
+				n.Pods = append(n.Pods, p.Namespace+"/"+p.Name)
+			}
+			slices.Sort(n.Pods)
 			n.PodsDue = look.until("several pods", look.reporting.Reason == contract.SeveralPods, rollup.FirstReport)
 		}
 		served := b.reporter != nil && isAgent(b.reporter) || b.reporter == nil && s.target.State.Mode.ServesNode()
@@ -167,14 +170,6 @@ func newest(pods []*corev1.Pod) (best *corev1.Pod) {
 		}
 	}
 	return best
-}
-
-func names(pods []*corev1.Pod) (all []string) {
-	for _, pod := range pods {
-		all = append(all, pod.Namespace+"/"+pod.Name)
-	}
-	slices.Sort(all)
-	return all
 }
 
 // uses returns the plugins of an API server's pod, nil while they are not known, and what it writes with. A live set
