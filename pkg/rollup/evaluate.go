@@ -7,7 +7,6 @@
 package rollup
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -229,7 +228,7 @@ func (e *evaluation) degraded() operatorstatus.Condition {
 		found = e.standing
 	}
 	if len(found) == 0 {
-		healthy := fmt.Sprintf("every plugin is healthy on %d nodes", e.expected)
+		healthy := ofNodes(e.expected, "every plugin is healthy on 1 node", "every plugin is healthy on %d nodes")
 		if e.excused {
 			healthy += ", except where a node is being replaced, is not Ready, or cannot report"
 		}
@@ -266,7 +265,7 @@ func (e *evaluation) reporting() (c operatorstatus.Condition, stands bool) {
 		found, stands = e.standing, !was.NeedsAction
 	}
 	if len(found) == 0 {
-		found = e.asExpected(fmt.Sprintf("%d nodes report", e.expected))
+		found = e.asExpected(ofNodes(e.expected, "1 node reports", "%d nodes report"))
 	}
 	c.Status = e.describe(&c, found).Reporting
 	prevents := func(f Finding) bool { return !f.Excused && contract.RollupReasonOf(f.Reason).Reporting == c.Status }

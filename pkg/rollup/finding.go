@@ -102,3 +102,11 @@ func keyName(id string) string { return contract.Cut(contract.CleanDetail(id), m
 
 // kekName is a KEK ID, cleaned for display, but whole: they usually differ at their ends.
 func kekName(id string) string { return contract.Cut(contract.CleanDetail(id), maxKEKID) }
+
+// ofNodes is a text about one node or several.
+func ofNodes(n int, one, several string) string {
+	if n == 1 {
+		return one
+	}
+	return fmt.Sprintf(several, n)
+}

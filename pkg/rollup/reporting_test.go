@@ -37,6 +37,7 @@ var reportings = []struct {
 	again    int // the latest deadline, in seconds; 0: not checked
 }{
 	{"all report, and how", two, ok, mode, nil, observed, "3 nodes report\nCompanionPod: in pods", 0},
+	{"the only one reports", aIs(), ok[:1], mode, nil, observed, "1 node reports\nCompanionPod: in pods", 0},
 	{"one has not reported yet", two, ok[:2], mode, nil, "Unknown Progressing",
 		"node c: not reported yet\nCompanionPod: in pods", 300},
 	{"the delivery has a problem, and all report", two, ok, delivered(contract.ConfigMapsEncrypted, "a problem", long),
