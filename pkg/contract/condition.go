@@ -21,7 +21,7 @@ var RollupReasons = []Row{
 	// Plugins and keys.
 	{Name: "PluginNotRunning", Alerts: []string{"KMSPluginNotRunning"}, Degraded: isTrue, Alerted: true,
 		Means: "a plugin's container cannot start, or crashes and has not run for 30 s",
-		Check: "`kubectl describe` its pod, `kubectl logs --previous`. On the node: `crictl ps -a --name kms`",
+		Check: "`kubectl describe` its pod, and its log with `--previous`. On the node: `crictl ps -a --name kms`",
 		Fix: "correct image, pull secret, arguments or memory limit (an operator's plugin: in its resource, " +
 			"`VaultKMSConfig`). A Secret that the plugin itself encrypts must become a file",
 		DoNot: "roll its configuration out to other nodes"},
@@ -109,7 +109,7 @@ var RollupReasons = []Row{
 	{Name: "ReporterNotRunning", Alerts: []string{"KMSReporterNotRunning"},
 		Reporting: isFalse, Alerted: true, NeedsAction: true,
 		Means: "a reporter cannot start. The state of plugins on that node may be unknown",
-		Check: "`kubectl describe` its pod, `kubectl logs --previous`",
+		Check: "`kubectl describe` its pod, and its log with `--previous`",
 		Fix:   "correct image, Pod Security, SCC or folder. For ConfigMaps repair the plugin; use `configSource: Annotation`",
 		DoNot: "delete the API server's pod"},
 	{Name: "OtherOwner", Reporting: isFalse, NeedsAction: true,
