@@ -72,7 +72,7 @@ func (c *Controller) sync(ctx context.Context) error {
 	before, _ := certutil.ParseCertsPEM([]byte(annotation)) // an annotation that is not set or invalid is replaced
 	encoded, err := certutil.EncodeCertificates(merge(time.Now(), current, before)...)
 	wanted := string(encoded)
-	if err != nil || wanted == annotation && wanted == c.applied {
+	if err != nil || wanted == annotation && c.applied == annotation {
 		return err
 	}
 	template := applycorev1.PodTemplateSpec().WithAnnotations(map[string]string{contract.CAAnnotation: wanted})

@@ -251,11 +251,11 @@ func noRight(resource string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no right"))
 }
 
-// fail makes an API server answer a request with an error.
-func fail(fake interface {
+// failPatch makes an API server answer each patch of a resource with an error.
+func failPatch(fake interface {
 	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
-}, verb, resource string, err error) {
-	fake.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+}, resource string, err error) {
+	fake.PrependReactor("patch", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 }
 
 // exists reports whether an object is in an API server.

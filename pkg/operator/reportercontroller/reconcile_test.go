@@ -88,7 +88,7 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 			return true, object("v1", "Any", a.GetNamespace(), "reporter"), nil
 		})
 		for resource := range strings.FieldsSeq(forbidden) {
-			fail(client, "patch", resource, noRight(resource))
+			failPatch(client, resource, noRight(resource))
 		}
 		s := anyServer()
 		s.State = before
@@ -104,7 +104,7 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 func TestInjectionThatWasNotAllowedNeedsNoRemoval(t *testing.T) {
 	for _, made := range []bool{true, false} {
 		client, s := newClient(), anyServer()
-		fail(client, "patch", "deployments", noRight("deployments"))
+		failPatch(client, "deployments", noRight("deployments"))
 		if s.Deployment = deployment(1); made {
 			s.Deployment.Spec.Template.Spec = apiPod("", "", withReporter).Spec
 		}
@@ -128,7 +128,7 @@ func TestPodThatIsDeletedIsNotWrittenBeforeItIsGone(t *testing.T) {
 	if actions := client.Actions(); outcome.Err != nil || len(actions) != 1 || actions[0].GetVerb() != "delete" {
 		t.Errorf("%v, %v", actions, outcome.Err)
 	}
-	fail(client, "patch", "pods", apierrors.NewNotFound(informers.Pods.GroupResource(), "companion"))
+	failPatch(client, "pods", apierrors.NewNotFound(informers.Pods.GroupResource(), "companion"))
 	next.SetUID("ended")
 	if outcome := executor(client).reconcile(t.Context(), s, &Plan{Apply: objectList{next}}); outcome.Err != nil {
 		t.Errorf("it was deleted before its files were written: %v", outcome.Err)

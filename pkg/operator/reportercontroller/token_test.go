@@ -166,7 +166,7 @@ func TestTokenIsMadeOnceItIsRecorded(t *testing.T) {
 		client, role := newClient(), object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "api")
 		client.PrependReactor("patch", "clusterroles", patched())
 		if c.forbidden {
-			fail(client, "patch", "clusterroles", noRight("clusterroles"))
+			failPatch(client, "clusterroles", noRight("clusterroles"))
 		}
 		e, s := executor(client), anyServer()
 		e.Core, s.State.Token = f.client.CoreV1(), c.before
