@@ -25,25 +25,13 @@ type kubelet struct {
 	ip     string                // in TEST-NET-1: nothing answers there
 }
 
-// AddNode registers a Ready node and simulates its kubelet from now on. The node has no taints, and the labels of a
-// control-plane node: ControlPlaneLabel, kubernetes.io/hostname, os and arch. AddNode adopts an existing Node of this
-// name.
-func (n *Nodes) AddNode(ctx context.Context, name string) error {
+// newKubelet registers a Ready node. It has no taints, and the labels of a control-plane node: ControlPlaneLabel,
+// kubernetes.io/hostname, os and arch. It adopts an existing Node of this name.
+func (n *Nodes) newKubelet(ctx context.Context, name string, i int) (*kubelet, error) {
 	config := rest.CopyConfig(n.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + name, Groups: []string{"system:nodes"}}
-	client := kubernetes.NewForConfigOrDie(config)
-	n.mu.Lock()
-	n.kubeletsYet++
-	k := &kubelet{name: name, client: client, ip: fmt.Sprintf("192.0.2.%d", n.kubeletsYet%254+1)}
-	n.mu.Unlock()
-	if err := n.register(ctx, k); err != nil {
-		return fmt.Errorf("register node %s: %w", name, err)
-	}
-	n.mu.Lock()
-	n.kubelets[name] = k
-	n.mu.Unlock()
-	n.queueAll(func(pod *corev1.Pod) bool { return unbound(pod) || pod.Spec.NodeName == name })
-	return nil
+	k := &kubelet{name: name, client: kubernetes.NewForConfigOrDie(config), ip: fmt.Sprintf("192.0.2.%d", i+1)}
+	return k, n.register(ctx, k)
 }
 
 // register writes as an administrator: a node must not set these labels itself.
@@ -97,40 +85,6 @@ func (k *kubelet) status() corev1.NodeStatus {
 			LastHeartbeatTime: now, LastTransitionTime: now,
 		}},
 	}
-}
-
-// RemoveNode deletes the Node, as an administrator does, and its pods, as the pod garbage collector does. It forgets
-// its static pods.
-func (n *Nodes) RemoveNode(ctx context.Context, name string) error {
-	n.mu.Lock()
-	delete(n.kubelets, name)
-	for key, s := range n.statics {
-		if s.node == name {
-			delete(n.statics, key)
-		}
-	}
-	n.mu.Unlock()
-	err := n.admin.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("remove node %s: %w", name, err)
-	}
-	// From the API: the watched copy may lack the newest pods.
-	pods, err := n.admin.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
-	if err != nil {
-		return fmt.Errorf("remove node %s: list its pods: %w", name, err)
-	}
-	for i := range pods.Items {
-		if err := deleteNow(ctx, n.admin, &pods.Items[i]); err != nil {
-			return fmt.Errorf("remove node %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-func (n *Nodes) kubelet(name string) *kubelet {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.kubelets[name]
 }
 
 // deleteNow deletes this pod, and not another pod of the same name. The pod may already be deleted.

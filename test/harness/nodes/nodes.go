@@ -4,7 +4,7 @@
 //
 //   - Nodes are Ready, and have the labels of a control-plane node.
 //   - A pod without a node is bound to one that its nodeSelector or its DaemonSet permits.
-//   - A bound pod becomes Running and Ready, unless PodBehaviour sets another status of its containers.
+//   - A bound pod becomes Running and Ready.
 //   - A deleted pod is removed at once, whatever its grace period.
 //   - Static pods have mirror pods, under the rules of NodeRestriction: a node writes as
 //     system:node:<name>, by impersonation.
@@ -36,32 +36,26 @@ const (
 	workers = 4
 )
 
-// Behaviour returns the status of a container. Only State, LastTerminationState and RestartCount are used. Nil means
-// that the container runs. Several goroutines call it often, and it must not change the pod.
-type Behaviour func(pod *corev1.Pod, container string) *corev1.ContainerStatus
-
 // Nodes are simulated nodes. Their methods may be called from any goroutine.
 type Nodes struct {
 	config *rest.Config
 	admin  *kubernetes.Clientset
 
-	ctx    context.Context // cancelled by Stop
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	queue  workqueue.TypedRateLimitingInterface[string] // namespace/name of pods
-	pods   *watched
-	nodes  *watched
+	ctx      context.Context // cancelled by Stop
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+	queue    workqueue.TypedRateLimitingInterface[string] // namespace/name of pods
+	pods     *watched
+	nodes    *watched
+	kubelets map[string]*kubelet // by node; it does not change after Start
 
-	mu          sync.Mutex
-	behaviour   Behaviour
-	kubelets    map[string]*kubelet
-	kubeletsYet int                // how many were ever added
-	podsYet     int                // how many pods ever got an address
-	statics     map[string]*static // by the key of the mirror pod
-	assumed     map[string]placed  // by pod UID: bound, but the watch does not show it yet
+	mu      sync.Mutex
+	podsYet int                // how many pods ever got an address
+	statics map[string]*static // by the key of the mirror pod
+	assumed map[string]placed  // by pod UID: bound, but the watch does not show it yet
 }
 
-// Start registers nodes with these names (see AddNode), and simulates their kubelets and the scheduler until Stop. ctx
+// Start registers nodes with these names and simulates their kubelets and the scheduler until Stop. ctx
 // bounds the start only. config must be an administrator's (system:masters), to impersonate nodes.
 func Start(ctx context.Context, config *rest.Config, names ...string) (_ *Nodes, err error) {
 	n := &Nodes{
@@ -79,13 +73,13 @@ func Start(ctx context.Context, config *rest.Config, names ...string) (_ *Nodes,
 		}
 	}()
 	n.admin = kubernetes.NewForConfigOrDie(n.config)
-	n.pods = n.watch("pods", &corev1.Pod{}, n.queue.Add)
-	n.nodes = n.watch("nodes", &corev1.Node{}, func(string) { n.queueAll(unbound) })
-	for _, name := range names {
-		if err := n.AddNode(ctx, name); err != nil {
-			return nil, err
+	for i, name := range names {
+		if n.kubelets[name], err = n.newKubelet(ctx, name, i); err != nil {
+			return nil, fmt.Errorf("register node %s: %w", name, err)
 		}
 	}
+	n.pods = n.watch("pods", &corev1.Pod{}, n.queue.Add)
+	n.nodes = n.watch("nodes", &corev1.Node{}, func(string) { n.queueUnbound() })
 	for _, w := range []*watched{n.pods, n.nodes} {
 		select {
 		case <-w.synced:
@@ -106,14 +100,6 @@ func (n *Nodes) Stop() {
 	n.wg.Wait()
 }
 
-// PodBehaviour sets the Behaviour of all pods from now on. Nil: all containers run.
-func (n *Nodes) PodBehaviour(of Behaviour) {
-	n.mu.Lock()
-	n.behaviour = of
-	n.mu.Unlock()
-	n.queueAll(func(*corev1.Pod) bool { return true })
-}
-
 func (n *Nodes) work() {
 	for {
 		key, shutdown := n.queue.Get()
@@ -129,10 +115,10 @@ func (n *Nodes) work() {
 	}
 }
 
-// queueAll queues the pods for which meant returns true.
-func (n *Nodes) queueAll(meant func(*corev1.Pod) bool) {
+// queueUnbound queues the pods that have no node.
+func (n *Nodes) queueUnbound() {
 	for _, object := range n.pods.List() {
-		if pod := object.(*corev1.Pod); meant(pod) {
+		if pod := object.(*corev1.Pod); unbound(pod) {
 			n.queue.Add(keyOf(pod))
 		}
 	}
@@ -158,7 +144,7 @@ func (n *Nodes) sync(ctx context.Context, key string) error {
 	if unbound(pod) {
 		return n.schedule(ctx, pod)
 	}
-	k := n.kubelet(pod.Spec.NodeName)
+	k := n.kubelets[pod.Spec.NodeName]
 	if k == nil {
 		return nil
 	}
@@ -169,10 +155,7 @@ func (n *Nodes) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	// 3. The status of the pod is written.
-	n.mu.Lock()
-	behaviour := n.behaviour
-	n.mu.Unlock()
-	status := podStatus(pod, k.ip, n.podIP(k, pod), behaviour, metav1.Now())
+	status := podStatus(pod, k.ip, n.podIP(k, pod), metav1.Now())
 	if equality.Semantic.DeepEqual(status, pod.Status) {
 		return nil
 	}

@@ -24,7 +24,7 @@ func (n *Nodes) schedule(ctx context.Context, pod *corev1.Pod) error {
 	var fitting []string
 	for _, object := range n.nodes.List() {
 		node := object.(*corev1.Node)
-		if n.kubelet(node.Name) != nil && fits(pod, node) {
+		if n.kubelets[node.Name] != nil && fits(pod, node) {
 			fitting = append(fitting, node.Name)
 		}
 	}

@@ -59,7 +59,7 @@ func (n *Nodes) RunStaticPod(ctx context.Context, node string, manifest *corev1.
 		return nil, err
 	}
 	key := keyOf(s.pod)
-	if n.kubelet(node) == nil {
+	if n.kubelets[node] == nil {
 		return nil, fmt.Errorf("static pod %s: there is no node %s", key, node)
 	}
 	n.mu.Lock()
@@ -141,10 +141,7 @@ func (n *Nodes) static(key string) *static {
 
 // mirror creates the mirror pod, or deletes one that is outdated. done means that pod is the current mirror pod.
 func (n *Nodes) mirror(ctx context.Context, s *static, pod *corev1.Pod) (done bool, err error) {
-	k := n.kubelet(s.node)
-	if k == nil {
-		return false, nil
-	}
+	k := n.kubelets[s.node]
 	defer func() {
 		n.mu.Lock()
 		s.err = err
