@@ -145,11 +145,13 @@ GOTESTSUM := .tools/test/gotestsum
 $(GOTESTSUM): test/tools/programs/go.mod
 	@test/tools/build.sh $(@D) $(<D) '' 'some seconds' $(@F)=gotest.tools/gotestsum
 
-# The packages that start an API server, the longest first. They wait half of their time, so four more
-# packages than cores run at the same time. The reporter's unit tests mostly wait, and run concurrently.
-OPERATOR_PACKAGES = ./test/operator/delivery ./test/operator/process ./test/integration ./test/operator/...
-OTHER_PACKAGES = ./test/identity ./test/monitoring ./test/manifests ./test/storedkeys ./test/harness/...
-INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(OPERATOR_PACKAGES)
+# The packages that start an API server, the longest first, since a long one that starts last runs alone in the end. They
+# wait half of their time, so four more packages than cores run at the same time. The reporter's unit tests mostly wait,
+# and run concurrently.
+LONG_PACKAGES = $(addprefix ./test/,operator/commands identity operator/delivery operator/process operator/rollup \
+	integration operator/... manifests monitoring)
+SHORT_PACKAGES = ./test/storedkeys ./test/harness/...
+INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(LONG_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 4)))
 test test-integration sequences test-e2e cluster-up parity test-languages soak soak-cluster bench bench-writes: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
@@ -161,7 +163,7 @@ test test-unit test-integration: export GORACE ?= atexit_sleep_ms=100
 
 .PHONY: test
 test: $(GOTESTSUM) cluster promtool ## Run all tests: those with a real API server, and the units' with them
-	@$(RACE); $(GO_TEST) $(INTEGRATION) ./pkg/reporter/... $(OTHER_PACKAGES) ./...
+	@$(RACE); $(GO_TEST) $(INTEGRATION) ./pkg/reporter/... $(SHORT_PACKAGES) ./...
 
 .PHONY: test-unit
 test-unit: $(GOTESTSUM) ## Run the tests that need nothing but Go
@@ -169,7 +171,7 @@ test-unit: $(GOTESTSUM) ## Run the tests that need nothing but Go
 
 .PHONY: test-integration
 test-integration: $(GOTESTSUM) cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
-	@$(RACE); $(GO_TEST) $(INTEGRATION) $(OTHER_PACKAGES)
+	@$(RACE); $(GO_TEST) $(INTEGRATION) $(SHORT_PACKAGES)
 
 # Each process plays ten sequences on a separate API server, and waits half of its time. It does not use the race
 # detector, which takes 50 % more time; `make test` does.
