@@ -136,10 +136,7 @@ func TestKeyMaterialIsInNoErrorOfABrokenFile(t *testing.T) {
 		check(local[:i])
 		check(local[i:])
 		check(local[:i] + local[i+1:])
-		for _, s := range []string{
-			"\t", "\n", " ", "*", "&", "!", "!!int ", "%", "@", "`", "\"", "'", "{", "[", "]", "}", ",", ": ", "? ",
-			"- ", "|", ">", "#", "<<: ", "\x00", "\xff",
-		} {
+		for _, s := range []string{"\t", "\n", "*", "!!int ", "\"", "{", "}", ": ", "- ", "<<: ", "\xff"} {
 			check(local[:i] + s + local[i:])
 		}
 	}
