@@ -5,8 +5,10 @@ package monitoring
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -58,9 +60,10 @@ func (s *encrypted) keepsAWrongDataKey(t *testing.T) {
 	restart := func() {
 		must.Succeed(t, errors.Join(s.control.StopAPIServer(t.Context()), s.control.StartAPIServer(t.Context())))
 	}
-	reads := func(what, want string) {
+	reads := func(what, name, want string) {
+		t.Helper()
 		wait.Eventually(t, 2*time.Minute, what, func() error {
-			_, err := s.kube.CoreV1().Secrets("default").Get(t.Context(), "secret-0", metav1.GetOptions{})
+			_, err := s.kube.CoreV1().Secrets("default").Get(t.Context(), name, metav1.GetOptions{})
 			if got := fmt.Sprint(err); !strings.Contains(got, want) {
 				return errors.New("reading: " + got)
 			}
@@ -70,11 +73,11 @@ func (s *encrypted) keepsAWrongDataKey(t *testing.T) {
 	const failed = "message authentication failed"
 	must.Succeed(t, s.plugin.SetFault(kmsplugin.Fault{Name: "wrong-decrypt"}))
 	restart()
-	reads("the wrong data key is tried", failed)
+	reads("the wrong data key is tried", "secret-0", failed)
 	must.Succeed(t, s.plugin.ClearFaults())
 	s.plugin.ResetCounters()
 	for range 5 {
-		reads("the wrong data key is kept", failed)
+		reads("the wrong data key is kept", "secret-0", failed)
 	}
 	if n := s.plugin.Calls(kmsplugin.CallDecrypt).Count; n > 0 {
 		t.Errorf("%d calls of Decrypt", n)
@@ -88,20 +91,22 @@ func (s *encrypted) keepsAWrongDataKey(t *testing.T) {
 	}
 	counts("k8s:enc:kms:v2:kms-2_secrets:")
 	restart()
-	reads("the data, after a restart", fmt.Sprint(nil))
-	must.Succeed(t, s.control.SetEncryptionConfig([]byte(withoutProvider)))
-	restart()
-	reads("the data, without its provider", "no matching prefix found")
+	reads("the data, after a restart", "secret-0", fmt.Sprint(nil))
+	s.store(t, "removed", "k8s:enc:kms:v2:removed:")
+	reads("the data of a provider that was removed", "removed", "no matching prefix found")
 	counts("unknown")
 }
 
-const withoutProvider = `apiVersion: apiserver.config.k8s.io/v1
-kind: EncryptionConfiguration
-resources:
-- resources: [secrets]
-  providers:
-  - identity: {}
-`
+// store writes a Secret's value into etcd.
+func (s *encrypted) store(t *testing.T, name, value string) {
+	t.Helper()
+	put := fmt.Sprintf(`{"key": %q, "value": %q}`, base64.StdEncoding.EncodeToString([]byte("/registry/secrets/default/"+name)),
+		base64.StdEncoding.EncodeToString([]byte(value)))
+	answer, err := http.Post(s.control.EtcdURL()+"/v3/kv/put", "application/json", strings.NewReader(put))
+	must.Succeed(t, err)
+	must.Equal(t, "etcd's answer", answer.StatusCode, http.StatusOK)
+	must.Succeed(t, answer.Body.Close())
+}
 
 type encrypted struct {
 	plugin  *kmsplugin.Plugin
