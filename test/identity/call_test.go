@@ -27,6 +27,18 @@ const (
 // request is an API request.
 type request struct{ method, path, contentType, body string }
 
+// dry returns the request as a dry run. A read is one anyway.
+func (r request) dry() request {
+	switch {
+	case r.method == http.MethodGet:
+	case strings.Contains(r.path, "?"):
+		r.path += "&dryRun=All"
+	default:
+		r.path += "?dryRun=All"
+	}
+	return r
+}
+
 // answer is the response to a request. message is the message of a Status. It is empty if the response is an object.
 type answer struct {
 	code    int

@@ -39,8 +39,7 @@ func theOperator(t *testing.T, s operatorResource) *caller {
 	who := as(t, "operator", token(t, operatorAccount, nil))
 	eventually(t, "the operator's policy is active", func() error {
 		forged := managedBy(operatorManager, s.merge(t, s.status(), fields{"status": fields{"conditions": nil}}))
-		forged.path += "&dryRun=All"
-		return who.tried(t, forged, byPolicy)
+		return who.tried(t, forged.dry(), byPolicy)
 	})
 	return who
 }

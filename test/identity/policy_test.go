@@ -40,8 +40,8 @@ func (s operatorResource) wideActions(t *testing.T, outcome string) []action {
 }
 
 func TestPolicyHoldsWithoutRBAC(t *testing.T) {
-	for _, s := range operatorResources {
-		t.Run(s.resource+"/"+string(s.variant), func(t *testing.T) {
+	for _, s := range operatorResources[:3] { // each resource, since the policy lists them; not the CRDs with fewer fields
+		t.Run(s.resource, func(t *testing.T) {
 			who := reporters(t, s)
 			allowAll(t, controlplane.ServiceAccountUser(home, account))
 			allowAll(t, certificateUser)

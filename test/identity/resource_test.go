@@ -123,17 +123,22 @@ func (s operatorResource) put(t *testing.T, admin *caller, wanted fields) {
 	}
 }
 
-// content returns the object without the metadata that the API server sets.
+// content returns the object without its bookkeeping.
 func (s operatorResource) content(t *testing.T, admin *caller) fields {
 	t.Helper()
 	live := admin.do(t, request{method: http.MethodGet, path: s.path()})
 	if live.code != http.StatusOK {
 		t.Fatalf("read %s: %d %s", s.path(), live.code, live.message)
 	}
+	return withoutBookkeeping(live.object)
+}
+
+// withoutBookkeeping removes the metadata that the API server sets at each write.
+func withoutBookkeeping(object fields) fields {
 	for _, name := range []string{"managedFields", "resourceVersion", "generation"} {
-		delete(live.object["metadata"].(fields), name)
+		delete(object["metadata"].(fields), name)
 	}
-	return live.object
+	return object
 }
 
 func text(t *testing.T, v any) string {

@@ -117,8 +117,7 @@ var times = map[string]string{
 
 // dry adds an attempt as a dry run.
 func (a *attempts) dry(what string, who *caller, r request, want string) {
-	r.path += "&dryRun=All"
-	a.try(what, who, r, want)
+	a.try(what, who, r.dry(), want)
 }
 
 func (a *attempts) conditions() {

@@ -109,11 +109,8 @@ func reporters(t *testing.T, s operatorResource) []*caller {
 	s.reset(t, asAdmin(t))
 	for _, who := range all {
 		eventually(t, who.name+" may, and is bounded", func() error {
-			own := s.condition(t, "node-a")
 			forged := s.apply(t, contract.ConditionManager("node-z"), fields{"conditions": []any{condition("KMSPluginsDegraded", "")}})
-			own.path += "&dryRun=All"
-			forged.path += "&dryRun=All"
-			return errors.Join(who.tried(t, own, ok), who.tried(t, forged, byPolicy))
+			return errors.Join(who.tried(t, s.condition(t, "node-a").dry(), ok), who.tried(t, forged.dry(), byPolicy))
 		})
 	}
 	return all
