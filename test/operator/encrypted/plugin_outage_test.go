@@ -3,19 +3,15 @@
 package encrypted
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/must"
@@ -80,49 +76,6 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	})
 	fixture.AwaitAllDelivered(t)
 	must.Equal(t, "the generation of the Deployment", fixture.DeploymentNow(t).Generation, generation)
-}
-
-// Administrators request round trips during an outage. The request must reach the reporters while no ConfigMap can be
-// written, and the operator must not try to write it into a ConfigMap.
-func TestRequestArrivesWhileThePluginIsUnhealthy(t *testing.T) {
-	op := fixture.NewOperator(t)
-	fixture.DeliverAll(t, op)
-	t.Cleanup(func() { fixture.RequestRoundTrip(t, apiservers.Kube, "") })
-	companions := fixture.PodUIDs(t, fixture.Companions)
-	must.Succeed(t, fixture.Plugin.Crash())
-	must.Succeed(t, fixture.Cluster.StopAPIServer(t.Context()))
-	must.Succeed(t, fixture.Cluster.StartAPIServer(t.Context()))
-	await := func(request string) {
-		t.Helper()
-		fixture.Eventually(t, fmt.Sprintf("the companions have the request %q", request), func() error {
-			list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: fixture.Companions})
-			if err != nil {
-				return err
-			}
-			for _, p := range list.Items {
-				c, err := v1alpha1.DecodeReporter([]byte(p.Annotations[contract.ConfigAnnotation]))
-				if err != nil {
-					return fmt.Errorf("%s: %w", p.Name, err)
-				}
-				if c.Probe.Checks.RoundTrip.Requested != request || companions[p.Name] != string(p.UID) {
-					return fmt.Errorf("%s, which was %s:\n%s", p.UID, companions[p.Name], p.Annotations[contract.ConfigAnnotation])
-				}
-			}
-			return nil
-		})
-	}
-	fixture.RequestRoundTrip(t, apiservers.Kube, "in-the-outage")
-	await("in-the-outage")
-	fixture.Never(t, 15*time.Second, func() error { // longer than the timeout of the operator's requests
-		if text := op.Logged(); strings.Contains(text, "apply ConfigMap "+fixture.Namespace+"/") {
-			return errors.New(fixture.Tail(text))
-		}
-		return nil
-	})
-	fixture.RequestRoundTrip(t, apiservers.Kube, "")
-	await("")
-	must.Succeed(t, fixture.Plugin.Return())
-	fixture.AwaitAllDelivered(t)
 }
 
 // awaitLongRetryAfter waits until the API server answers requests for ConfigMaps with a long Retry-After. It grows
