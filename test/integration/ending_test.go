@@ -6,26 +6,18 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/kmsplugin"
 )
-
-// pluginProcess starts the development plugin as a separate process, which the test can stop by SIGSTOP.
-func (r *reporter) pluginProcess(keyID string) *program.Child {
-	path, err := program.Build(r.t.TempDir(), "test/kmsplugin/cmd/kms-plugin")
-	must.Succeed(r.t, err)
-	state := filepath.Join(r.dir, "state-"+keyID)
-	return program.Start(r.t, exec.Command(path, "--endpoint", r.endpoint(keyID), "--state-dir", state))
-}
 
 func TestReporterEndsWhileSomethingHangs(t *testing.T) {
 	r := newReporter(t)
-	plugins := []*program.Child{r.pluginProcess("1"), r.pluginProcess("2")}
+	plugins := []*kmsplugin.Plugin{r.plugin("1"), r.plugin("2")}
 	r.configure(toKube, "1:Write", "2:Read")
 	cmd := exec.Command(binary, "--config", r.file, "--node-name", r.node, "--output", "-")
 	cmd.Stdout, cmd.Stderr = program.FullPipe(t), program.FullPipe(t)
@@ -33,14 +25,14 @@ func TestReporterEndsWhileSomethingHangs(t *testing.T) {
 	r.freshCondition("1=healthy", "2=healthy") // although its output is not read
 
 	for _, p := range plugins {
-		must.Succeed(t, p.Process.Signal(syscall.SIGSTOP))
+		must.Succeed(t, p.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultHang, Args: []string{"all"}}))
 	}
 	r.freshCondition("1=error", "2=error")
 	must.Succeed(t, cluster.FreezeAPIServer())
 	t.Cleanup(func() { must.Succeed(t, cluster.ThawAPIServer()) })
 	time.Sleep(3 * time.Second) // until every goroutine of the reporter is blocked
 	code, took := child.End(t, waitLimit, syscall.SIGTERM)
-	t.Logf("two stopped plugins, full stdout and stderr, a hanging API server: ended after %s", took.Round(time.Millisecond))
+	t.Logf("two hanging plugins, full stdout and stderr, a hanging API server: ended after %s", took.Round(time.Millisecond))
 	if took > 25*time.Second { // 2 s on an idle machine; a kubelet kills it after 30 s
 		t.Errorf("it took %s to end", took)
 	}
