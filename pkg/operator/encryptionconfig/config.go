@@ -10,13 +10,19 @@ package encryptionconfig
 
 import (
 	"cmp"
+	stdjson "encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -115,25 +121,17 @@ type socket struct {
 	uses    []use // at least one
 }
 
-// use is one kms provider, with the resources of its entry.
-type use struct {
-	resources []string
-	provider  string
-}
+// use is one kms provider, with the resource of its entry.
+type use struct{ resource, provider string }
 
-// ignore returns a text. From the file it quotes only the names of the provider and of its first resource.
+// ignore returns a text. From the file it quotes only the names of the provider and of its resource.
 func ignore(u use, reason string) string {
-	return fmt.Sprintf("provider %s of %s is not probed: %s", shown(u.provider), shownFirst(u.resources), reason)
+	return fmt.Sprintf("provider %s of %s is not probed: %s", shown(u.provider), shown(u.resource), reason)
 }
 
 // presentable matches a name of the expected format. If a quote is missing in a file, a parsed "name" can be half of
 // the file.
 var presentable = regexp.MustCompile(`^[-A-Za-z0-9_.:*]{0,128}$`)
-
-// shownFirst returns the first of the resources, fit to be shown.
-func shownFirst(resources []string) string {
-	return shown(strings.Join(resources[:min(1, len(resources))], ""))
-}
 
 func shown(name string) string {
 	if !presentable.MatchString(name) {
@@ -150,7 +148,7 @@ func collect(entries []entry) (sockets []*socket, ignored []string) {
 			if p.kms() == nil {
 				continue
 			}
-			u := use{e.Resources, p.kms().Name}
+			u := use{e.resource(), p.kms().Name}
 			address, timeout, why := p.kms().check()
 			if why != "" {
 				ignored = append(ignored, ignore(u, why))
@@ -212,4 +210,168 @@ func nameKeys(sockets []*socket) {
 			}
 		}
 	}
+}
+
+// file is the part of an EncryptionConfiguration that is read: k8s.io/apiserver/pkg/apis/apiserver/v1 without the
+// fields for keys. (That package would also link tracing and all that it needs.)
+type file struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"`
+	Resources  []entry `json:"resources"`
+}
+
+// kinds are those that kube-apiserver decodes as one (addKnownTypes in k8s.io/apiserver/pkg/apis/apiserver/v1).
+var kinds = []v1alpha1.TypeMeta{
+	{APIVersion: "apiserver.config.k8s.io/v1", Kind: "EncryptionConfiguration"},
+	{APIVersion: "v1", Kind: "EncryptionConfig"},
+}
+
+// entry is a list of resources and how they are encrypted: the first provider encrypts, and all decrypt. See split.
+type entry struct {
+	Resources []string   `json:"resources"`
+	Providers []provider `json:"providers"`
+}
+
+// resource returns the only resource of an entry after split; empty: it has none.
+func (e *entry) resource() string { return e.Resources[0] }
+
+// provider has one key, its kind. Of another kind than kms no field is read: it may have local keys.
+type provider map[string]*kms
+
+func (p provider) kms() *kms { return p["kms"] }
+
+func (p provider) isV2() bool { return p.kms() != nil && p.kms().APIVersion == "v2" }
+
+// writer describes how a provider encrypts as the first of its entry.
+func (p provider) writer() string {
+	switch {
+	case p.isV2():
+		if address, err := v1alpha1.SocketAddress(p.kms().Endpoint); err == nil {
+			return "the plugin at " + v1alpha1.CleanSocket(address)
+		}
+		return "a KMS v2 plugin that cannot be probed"
+	case p.kms() != nil:
+		return "a KMS v1 plugin"
+	}
+	for _, kind := range []string{"aescbc", "aesgcm", "secretbox", "identity"} {
+		if p[kind] != nil {
+			return kind
+		}
+	}
+	return "an unknown provider"
+}
+
+// mixed lists the first provider of each entry that names a KMS v2 plugin. It is empty if these providers are all the
+// same, or if none of them is a KMS v2 plugin.
+func (f *file) mixed() string {
+	var text []string
+	writers, plugins := sets.New[string](), false
+	for _, e := range f.Resources {
+		if slices.ContainsFunc(e.Providers, provider.isV2) {
+			first := e.Providers[0]
+			writers.Insert(first.writer())
+			plugins = plugins || first.isV2()
+			text = append(text, shown(e.resource())+" by "+first.writer())
+		}
+	}
+	if len(writers) < 2 || !plugins {
+		return ""
+	}
+	return "encrypts by several providers: " + strings.Join(atMost(maxEntries, text), ", ")
+}
+
+type kms struct {
+	APIVersion string `json:"apiVersion"`
+	Name       string `json:"name"`
+	Endpoint   string `json:"endpoint"`
+	Timeout    string `json:"timeout"`
+}
+
+// decode reads a file as kube-apiserver does: JSON as JSON, anything else as YAML. Only the first YAML document
+// counts. Names of fields are case-sensitive, unknown fields are skipped, and the last of duplicate fields counts. A
+// parser's errors quote the file, so the errors here consist of fixed text and names of fields.
+func decode(data []byte) (*file, error) {
+	if !stdjson.Valid(data) {
+		converted, err := yaml.YAMLToJSON(data)
+		if err != nil {
+			return nil, errors.New("is neither YAML nor JSON")
+		}
+		data = converted
+	}
+	f := &file{}
+	err, wrong := json.Unmarshal(data, f), new(stdjson.UnmarshalTypeError)
+	switch {
+	case errors.As(err, &wrong) && wrong.Field != "":
+		return nil, fmt.Errorf("has a value of the wrong type in %s", wrong.Field)
+	case err != nil:
+		return nil, errors.New("is not a mapping")
+	case !slices.Contains(kinds, v1alpha1.TypeMeta{APIVersion: f.APIVersion, Kind: f.Kind}):
+		return nil, errors.New("has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration")
+	case len(f.Resources) == 0:
+		return nil, errors.New("has no resources")
+	}
+	f.split()
+	return f, nil
+}
+
+// split makes one entry of each resource, with the providers of all entries that name it: the first of them encrypts,
+// as in kube-apiserver (getTransformerOverridesAndKMSPluginProbes in
+// k8s.io/apiserver/pkg/server/options/encryptionconfig). The name of a resource of the core group may end in a dot.
+func (f *file) split() {
+	var all []entry
+	for _, e := range f.Resources {
+		if len(e.Resources) == 0 {
+			e.Resources = []string{""} // its plugins are probed all the same
+		}
+		for _, r := range e.Resources {
+			at := slices.IndexFunc(all, func(a entry) bool {
+				return schema.ParseGroupResource(a.resource()) == schema.ParseGroupResource(r)
+			})
+			if at < 0 {
+				at, all = len(all), append(all, entry{Resources: []string{r}})
+			}
+			all[at].Providers = append(all[at].Providers, e.Providers...)
+		}
+	}
+	f.Resources = all
+}
+
+// usesKMS reports whether a KMS plugin encrypts or decrypts a resource. The entry of its name counts, else the one for
+// its group, else the one for all groups (transformerFromOverrides in
+// k8s.io/apiserver/pkg/server/options/encryptionconfig).
+func (f *file) usesKMS(resource schema.GroupResource) bool {
+	for _, name := range []schema.GroupResource{
+		resource, {Group: resource.Group, Resource: "*"}, {Group: "*", Resource: "*"},
+	} {
+		for _, e := range f.Resources {
+			if schema.ParseGroupResource(e.resource()) == name {
+				return slices.ContainsFunc(e.Providers, func(p provider) bool { return p.kms() != nil })
+			}
+		}
+	}
+	return false
+}
+
+// Set is the set of plugins of an API server.
+type Set struct {
+	Known   bool   // whether Config is valid. If not, the last known set stays active
+	Config  Config // without any plugin, KMS is off
+	Problem string // why a Secret gives no set, without anything from it but the names of fields
+}
+
+// Read returns the plugin set in the Secret of an encryption config. A nil Secret does not exist, so it has no plugin,
+// as a revision from before KMS was turned on. Pass nil for a revision only if the live Secret could be read.
+func Read(secret *corev1.Secret, config v1alpha1.EncryptionConfig) Set {
+	if secret == nil {
+		return Set{Known: true, Config: Config{Plugins: []v1alpha1.Plugin{}}}
+	}
+	data, exists := secret.Data[config.Key]
+	c, err := Parse(data)
+	switch {
+	case !exists:
+		return Set{Problem: fmt.Sprintf("the Secret has no key %q", config.Key)}
+	case err != nil:
+		return Set{Problem: err.Error()}
+	}
+	return Set{Known: true, Config: c}
 }
