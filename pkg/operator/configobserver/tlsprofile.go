@@ -51,9 +51,8 @@ func (p *TLSProfile) Current() (active v1alpha1.ServingTLS, problem string, know
 	known = true
 	if p.informer != nil {
 		spec, _ = p.informer.Get("", informers.ClusterName)
-		err, read := p.informer.Err(), p.informer.HasSynced()
-		late := p.informer.FailedFor() > informers.AuthorizerWarmup
-		if known = read || late && informers.Answered(err); !read && late && err != nil {
+		err, read := p.informer.Problem(), p.informer.HasSynced()
+		if known = read || informers.Answered(err); !read && err != nil {
 			problem = "the TLS profile cannot be read: " + err.Error()
 		}
 	}

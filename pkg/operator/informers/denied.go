@@ -10,6 +10,7 @@ import (
 type Source interface {
 	HasSynced() bool
 	Err() error
+	Problem() error
 	FailedFor() time.Duration
 }
 

@@ -62,6 +62,7 @@ type Informer[T any] struct {
 	listed   time.Time          // the same for the list that is about to be stored
 	seen     time.Time          // the same for the last list that was stored
 	since    time.Time          // when errors with the reason of err began; zero while there are none
+	lasts    bool               // err lasted for AuthorizerWarmup by the last list or watch
 }
 
 // Queue is a controller's. A change only adds a key to it.
@@ -202,7 +203,7 @@ func (s *Informer[T]) observe(ctx context.Context, err error) {
 		err = nil
 	}
 	s.mu.Lock()
-	before := s.err
+	before, problem := s.err, s.problem()
 	s.err = err
 	changed := before == nil || apierrors.ReasonForError(before) != apierrors.ReasonForError(err)
 	switch {
@@ -211,6 +212,8 @@ func (s *Informer[T]) observe(ctx context.Context, err error) {
 	case changed:
 		s.since = time.Now()
 	}
+	s.lasts = err != nil && time.Since(s.since) >= AuthorizerWarmup
+	turned := (before == nil) != (err == nil) || (problem == nil) != (s.problem() == nil)
 	s.mu.Unlock()
 	what := []any{"resource", s.selection.Resource.Resource, "namespace", s.selection.Namespace,
 		"name", s.selection.Name}
@@ -220,7 +223,7 @@ func (s *Informer[T]) observe(ctx context.Context, err error) {
 	case err == nil && Answered(before):
 		klog.InfoS("Informer recovered", what...)
 	}
-	if (before == nil) != (err == nil) {
+	if turned {
 		s.enqueue(func(handler[T]) bool { return true })
 	}
 }
@@ -240,6 +243,21 @@ func (s *Informer[T]) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
+}
+
+// Problem returns why the objects are not known: because lists or watches fail, for AuthorizerWarmup at least. After
+// the first list only a denial counts; else the last known state is used. Handlers are enqueued when it begins.
+func (s *Informer[T]) Problem() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problem()
+}
+
+func (s *Informer[T]) problem() error {
+	if s.lasts && (s.objects == nil || Denied(s.err)) {
+		return s.err
+	}
+	return nil
 }
 
 // FailedFor returns how long lists or watches have failed with the reason of Err.

@@ -210,3 +210,42 @@ func TestWholeObjectHasNoHistory(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// An API server that has just started denies for some seconds what it will allow.
+func TestProblemIsADenialThatLastsOrAFailureBeforeTheFirstList(t *testing.T) {
+	denied := apierrors.NewForbidden(configMaps.GroupResource(), "", nil)
+	for name, c := range map[string]struct {
+		err        error
+		read, want bool
+	}{
+		"denied":                        {denied, true, true},
+		"denied before the first list":  {denied, false, true},
+		"rejected":                      {errRefused, true, false},
+		"rejected before the first one": {errRefused, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withFixture(t, func(f *fixture) {
+				began := time.Minute
+				if !c.read {
+					began = 0
+					f.answers(c.err)
+				}
+				s, w, _ := f.run()
+				f.until(began)
+				f.answers(c.err)
+				f.until(began + AuthorizerWarmup/2)
+				if w.count(); s.Problem() != nil {
+					t.Errorf("at once: %v", s.Problem())
+				}
+				f.until(began + AuthorizerWarmup + within(backoff.Cap))
+				if got, woke := s.Problem() != nil, w.count() > 0; got != c.want || woke != c.want {
+					t.Errorf("got %v, which enqueued %v; want %v", s.Problem(), woke, c.want)
+				}
+				f.answers(nil)
+				if f.until(began + time.Minute); s.Problem() != nil || w.count() == 0 {
+					t.Errorf("after its end: %v", s.Problem())
+				}
+			})
+		})
+	}
+}

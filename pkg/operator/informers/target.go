@@ -28,7 +28,7 @@ type Target struct {
 	SecretRole                 managedInformer // the operator reads the encryption configs by it
 	ConfigMaps, ServiceAccount managedInformer // in the target's namespace
 	Deployment                 *Informer[*appsv1.Deployment]
-	Secret                     *Informer[encryptionconfig.Set] // the live encryption config's
+	Secrets                    map[string]*Informer[encryptionconfig.Set] // with encryption configs, by name
 
 	target    v1alpha1.APIServer
 	reporters Key
@@ -40,7 +40,6 @@ type Target struct {
 // Needs are the informers that an API server does not always have.
 type Needs struct {
 	SecretRole bool
-	Secret     bool // once the Role exists: before, each read is denied
 	OwnObjects bool // ConfigMaps and ServiceAccounts in the target's namespace
 	Deployment string
 }
@@ -48,7 +47,7 @@ type Needs struct {
 // NewTarget starts the informers of a target. Their changes are enqueued in the cluster's queues.
 func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer) *Target {
 	reporters, health := Key{c.Reporters, t.Name}, Key{c.Health, t.Name}
-	s := &Target{target: *t, reporters: reporters, Cluster: c}
+	s := &Target{target: *t, reporters: reporters, Cluster: c, Secrets: map[string]*Informer[encryptionconfig.Set]{}}
 	s.ctx, s.Stop = context.WithCancel(ctx)
 	destination := t.ReportsTo()
 	of := Selection{Resource: destination.GVR(), Name: destination.Name}
@@ -76,20 +75,31 @@ func (s *Target) Same(t *v1alpha1.APIServer) bool {
 
 // Follow starts the informers that are needed, and ends the others.
 func (s *Target) Follow(n Needs) {
-	selection := func(resource schema.GroupVersionResource, name string) Selection {
-		return Selection{Resource: resource, Namespace: s.target.Namespace, Name: name}
-	}
-	ours := selection(ConfigMaps, "")
+	ours, name := s.selection(ConfigMaps, ""), s.target.Name
 	ours.Labels = contract.Managed
-	name, config := s.target.Name, s.target.EncryptionConfig
-	keep(s, &s.SecretRole, n.SecretRole, selection(Roles, objects.SecretRoleName(name)), readManaged)
+	keep(s, &s.SecretRole, n.SecretRole, s.selection(Roles, objects.SecretRoleName(name)), readManaged)
 	keep(s, &s.ConfigMaps, n.OwnObjects, ours, readManaged)
-	keep(s, &s.ServiceAccount, n.OwnObjects, selection(ServiceAccounts, contract.ReporterName(name)), readManaged)
-	readSet := func(o *unstructured.Unstructured) encryptionconfig.Set {
-		return encryptionconfig.Read(As[corev1.Secret](o), config)
+	keep(s, &s.ServiceAccount, n.OwnObjects, s.selection(ServiceAccounts, contract.ReporterName(name)), readManaged)
+	keep(s, &s.Deployment, n.Deployment != "", s.selection(Deployments, n.Deployment), typed[appsv1.Deployment])
+}
+
+// FollowSecrets starts the informers of Secrets with encryption configs, and ends those of others.
+func (s *Target) FollowSecrets(names ...string) {
+	read := func(o *unstructured.Unstructured) encryptionconfig.Set {
+		return encryptionconfig.Read(As[corev1.Secret](o), s.target.EncryptionConfig)
 	}
-	keep(s, &s.Secret, n.Secret, selection(Secrets, config.Secret), readSet)
-	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), typed[appsv1.Deployment])
+	for _, name := range slices.Concat(names, slices.Collect(maps.Keys(s.Secrets))) {
+		from := s.Secrets[name]
+		if keep(s, &from, slices.Contains(names, name), s.selection(Secrets, name), read); from == nil {
+			delete(s.Secrets, name)
+		} else {
+			s.Secrets[name] = from
+		}
+	}
+}
+
+func (s *Target) selection(resource schema.GroupVersionResource, name string) Selection {
+	return Selection{Resource: resource, Namespace: s.target.Namespace, Name: name}
 }
 
 // keep starts an informer that is needed and does not exist, and ends one that is not needed or has another

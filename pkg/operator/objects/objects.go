@@ -98,13 +98,13 @@ func (in *Input) ReportersNamespace() string {
 
 // SecretRole lets the operator read the encryption configs of these revisions, and the live one.
 func (in *Input) SecretRole(revisions []string) *unstructured.Unstructured {
-	var names []string
+	names := []string{in.Target.EncryptionConfig.Secret}
 	for _, revision := range revisions {
 		names = append(names, in.Target.EncryptionConfig.Secret+"-"+revision)
 	}
 	return object("secret-role.yaml", values{
 		"NAME": SecretRoleName(in.Target.Name), "NAMESPACE": in.Target.Namespace, "API_SERVER": in.Target.Name,
-		"SECRET": in.Target.EncryptionConfig.Secret, "REVISIONED": when(len(names) > 0, names),
+		"SECRETS": names,
 	})
 }
 

@@ -117,7 +117,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 		return 0
 	}
 	e := c.entry(s)
-	c.observe(ctx, s, e)
+	c.observe(s, e)
 	leaves := s.Deleting && !s.InConfig
 	if s.Undecided && leaves && s.State.Namespace == "" && c.cluster.Roles.HasSynced() && e.published.Name == "" {
 		c.forget(name) // nothing was created for it

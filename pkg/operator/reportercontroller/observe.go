@@ -2,11 +2,9 @@ package reportercontroller
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,34 +22,20 @@ import (
 // maxRequestShown bounds an invalid request in an Event, in bytes.
 const maxRequestShown = 63
 
-// reads reports whether a source has synced. If it cannot be read, that is added to s.SourceProblems, with two
-// exceptions: a denial that may end within AuthorizerWarmup, and any other failure of a source that has synced, whose
-// last known state is used.
+// reads reports whether a source has synced, and adds its problem.
 func (c *Controller) reads(s *Snapshot, what string, from informers.Source) (known bool) {
-	err, left := from.Err(), informers.AuthorizerWarmup-from.FailedFor()
-	switch denied := informers.Denied(err); {
-	case err == nil, !denied && from.HasSynced():
-	case denied && left >= 0:
-		c.Queue.AddAfter(s.Target.Name, left+time.Second)
-	default:
+	if err := from.Problem(); err != nil {
 		s.add(contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err))
 	}
 	return from.HasSynced()
 }
 
 // observe completes the snapshot of a target.
-func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
+func (c *Controller) observe(s *Snapshot, e *serverState) {
 	t, state, name := s.Target, &s.State, s.Target.Name
-	role, hasRole := &unstructured.Unstructured{}, false
-	if e.sources.SecretRole != nil {
-		if live, exists := e.sources.SecretRole.Get(t.Namespace, objects.SecretRoleName(name)); exists {
-			role, hasRole = live.Unstructured, true
-		}
-	}
 	readsSecrets := t.Plugins == nil && !s.Deleting
 	e.sources.Follow(informers.Needs{
 		SecretRole: readsSecrets || state.Role || t.Plugins == nil && state.Namespace == "",
-		Secret:     readsSecrets && (hasRole || e.sources.Secret != nil),
 		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
 		Deployment: s.deploymentName(),
 	})
@@ -84,8 +68,7 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	caKnown := c.readCA(s, e)
 	if s.Undecided = !known || !tlsKnown || !caKnown; s.Undecided {
 		if !tlsKnown {
-			c.Queue.AddAfter(name, informers.AuthorizerWarmup+time.Second) // one that is denied is not awaited longer
-			s.add(contract.SourceUnreadable, why)                          // empty: not for long
+			s.add(contract.SourceUnreadable, why) // empty: not for long
 		}
 		return
 	}
@@ -97,7 +80,9 @@ func (c *Controller) observe(ctx context.Context, s *Snapshot, e *serverState) {
 	s.Failures = c.cluster.LastFailures()
 	c.observeAges(s, e)
 	if readsSecrets && !s.NamespaceMissing {
-		c.observeSecrets(ctx, s, e, role)
+		c.observeSecrets(s, e)
+	} else {
+		e.sources.FollowSecrets()
 	}
 }
 
@@ -140,8 +125,7 @@ func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
 	s.NamespaceMissing = read && !exists
 	untouched := !s.State.Role && !s.State.InTarget && !s.State.Token
-	if s.Deleting && untouched && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
-		t.Namespace.FailedFor() > informers.AuthorizerWarmup {
+	if s.Deleting && untouched && !read && apierrors.IsForbidden(t.Namespace.Problem()) {
 		s.NamespaceMissing = true // the operator created nothing there, and will not get a right to look
 	}
 	if !s.NamespaceMissing {

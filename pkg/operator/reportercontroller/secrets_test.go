@@ -2,44 +2,76 @@ package reportercontroller
 
 import (
 	"encoding/base64"
+	"fmt"
 	"testing"
-	"testing/synctest"
-	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
-// While KMS is off, as on most clusters, revisions permanently have no plugins.
-func TestRevisionWithoutAPluginIsReadEachMinute(t *testing.T) {
-	const encryptedOtherwise = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n" +
-		"resources: [{resources: [secrets], providers: [{identity: {}}]}]\n"
-	secret := object("v1", "Secret", "ns", "encryption-config-5")
-	secret.Object["data"] = map[string]any{"encryption-config": base64.StdEncoding.EncodeToString([]byte(encryptedOtherwise))}
-	for name, objects := range map[string][]runtime.Object{"not encrypted": nil, "encrypted otherwise": {secret}} {
-		synctest.Test(t, func(t *testing.T) {
-			client := newClient(objects...)
-			c := New(Options{Client: client, Now: time.Now, Queue: syncqueue.New("deliver")})
-			defer c.Queue.ShutDown()
-			e := &serverState{revisions: map[string]revisionRead{}, target: v1alpha1.APIServer{Name: "api", Namespace: "ns",
-				EncryptionConfig: v1alpha1.EncryptionConfig{Secret: "encryption-config", Key: "encryption-config"}}}
-			reads := func(length time.Duration) int {
-				client.ClearActions()
-				for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(time.Second) {
-					if r := c.revision(t.Context(), e, "encryption-config-5"); !r.Known || len(r.Config.Plugins) > 0 {
-						t.Fatalf("%s: %+v", name, r)
-					}
-				}
-				return len(client.Actions())
+// encryptedBy returns a Secret with an encryption config of one plugin; 0: of none.
+func encryptedBy(name string, plugin int) *unstructured.Unstructured {
+	provider := "{identity: {}}"
+	if plugin > 0 {
+		provider = fmt.Sprintf("{kms: {apiVersion: v2, name: x, endpoint: 'unix:///run/kmsplugin/kms-%d.sock'}}", plugin)
+	}
+	o := object("v1", "Secret", "ns", name)
+	o.Object["data"] = map[string]any{"encryption-config": base64.StdEncoding.EncodeToString([]byte(
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n" +
+			"resources: [{resources: [secrets], providers: [" + provider + "]}]\n"))}
+	return o
+}
+
+// The Secret of a revision is followed once the Role names it, which the operator itself extends.
+func TestPluginSetOfARevisionIsThatOfItsSecret(t *testing.T) {
+	const live, fifth = "encryption-config", "encryption-config-5"
+	for name, c := range map[string]struct {
+		secret    *unstructured.Unstructured // nil: it does not exist
+		forbidden bool
+		want      string // the recorded sets
+	}{
+		"another plugin":       {encryptedBy(fifth, 2), false, "map[5:2]"},
+		"encrypted otherwise":  {encryptedBy(fifth, 0), false, "map[5:]"},
+		"from before KMS":      {nil, false, "map[5:]"},
+		"it may never be read": {encryptedBy(fifth, 2), true, "map[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRequests(nil)
+			pod, err := runtime.DefaultUnstructuredConverter.ToUnstructured(apiPod("a", "1", onHost, revision("5")))
+			must.Succeed(t, err)
+			pod["apiVersion"], pod["kind"] = "v1", "Pod"
+			must.Succeed(t, r.Tracker().Create(informers.Pods, &unstructured.Unstructured{Object: pod}, "ns"))
+			must.Succeed(t, r.Tracker().Create(informers.Secrets, encryptedBy(live, 1), "ns"))
+			for i, policy := range []schema.GroupVersionResource{informers.Policies, informers.PolicyBindings} {
+				must.Succeed(t, r.Tracker().Create(policy, objects.Policy()[i], ""))
 			}
-			if got := reads(time.Minute); got < 3 {
-				t.Errorf("%s: %d reads in the first minute, in which it may be about to be made", name, got)
+			if c.secret != nil {
+				must.Succeed(t, r.Tracker().Create(informers.Secrets, c.secret, "ns"))
 			}
-			reads(5 * time.Minute)
-			if got := reads(10 * time.Minute); got < 10 || got > 11 {
-				t.Errorf("%s: %d reads in 10 minutes", name, got)
+			r.PrependReactor("list", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				is := a.(clienttesting.ListAction).GetListRestrictions().Fields.String() == "metadata.name="+fifth
+				return is && c.forbidden, nil, noRight("secrets")
+			})
+			r.run(t, oneTarget)
+			role, err := r.Tracker().Get(informers.ClusterRoles, "", contract.ReporterName(kube))
+			must.Succeed(t, err)
+			state, err := delivery.ParseState(role.(*unstructured.Unstructured).GetAnnotations()[contract.StateAnnotation])
+			must.Succeed(t, err)
+			got := map[string]string{}
+			for revision, set := range state.Revisions {
+				got[revision] = delivery.WriteKey(set)
+			}
+			must.Equal(t, "the recorded sets", fmt.Sprint(got), c.want)
+			if lists := count(r.all, "list secrets") + count(r.all, "get secrets"); !c.forbidden && lists > 3 {
+				t.Errorf("%d reads of Secrets in 10 minutes", lists)
 			}
 		})
 	}

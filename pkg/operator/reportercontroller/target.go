@@ -23,7 +23,6 @@ import (
 type serverState struct {
 	target    v1alpha1.APIServer // as it was last synced
 	sources   *informers.Target
-	revisions map[string]revisionRead
 	published delivery.Snapshot
 	deleting  bool                    // when it was published
 	recorded  Recorded                // what was last recorded; the informer may not show it yet
@@ -153,7 +152,6 @@ func (c *Controller) entry(s *Snapshot) *serverState {
 		if e.sources != nil && e.sources != e.published.Sources { // published ones stay until the new ones are
 			e.sources.Stop()
 		}
-		e.revisions = map[string]revisionRead{}
 		e.sources = informers.NewTarget(c.ctx, c.cluster, s.Target)
 	}
 	e.target = *s.Target
