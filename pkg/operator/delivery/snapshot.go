@@ -6,6 +6,7 @@ package delivery
 import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
 // Target is an API server with the status of its delivery. A zero Status is not known yet.
@@ -36,4 +37,16 @@ type Snapshot struct {
 	Unmanaged bool
 	// NamespaceMissing means that the target's namespace does not exist.
 	NamespaceMissing bool
+}
+
+// Verdict is the result of a target's last sync.
+type Verdict struct {
+	// Degraded is KMSPluginsDegraded: as evaluated, or as it was before while too little is known. Zero: there is none.
+	Degraded operatorstatus.Condition
+	// Reporting is KMSHealthReporting. It is evaluated even if there is no operator resource to write it to. Zero: it is
+	// not known, or there is none.
+	Reporting operatorstatus.Condition
+	// Done means that nothing of a target is left on its resource, and no managed reporter can write there.
+	Done   bool
+	Judged bool // at least once
 }

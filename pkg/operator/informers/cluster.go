@@ -1,7 +1,9 @@
 package informers
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -78,7 +81,7 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	}
 	c.Roles, c.Bindings = managed(ClusterRoles, ""), managed(ClusterBindings, "")
 	c.Policy, c.PolicyBinding = policy(Policies), policy(PolicyBindings)
-	c.DaemonSets = New(o.Client, selection(DaemonSets, o.Namespace), readDaemonSet, reporters).start(ctx)
+	c.DaemonSets = managed(DaemonSets, o.Namespace)
 	c.ConfigMaps = managed(ConfigMaps, o.Namespace)
 	c.ServiceAccount = managed(ServiceAccounts, o.Namespace)
 	c.OwnPods = New(o.Client, selection(Pods, o.Namespace), readOwnPod, health, reporters).start(ctx)
@@ -119,17 +122,13 @@ func whole(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return o
 }
 
+// readManaged keeps the managedFields, by which ssa.Applier finds fields of others.
 func readManaged(o *unstructured.Unstructured) Managed {
-	return Managed{Unstructured: whole(o), APIServer: o.GetLabels()[contract.APIServerLabel]}
-}
-
-// readDaemonSet keeps the managedFields, by which ssa.Applier finds fields of others.
-func readDaemonSet(o *unstructured.Unstructured) Managed {
 	return Managed{Unstructured: o, APIServer: o.GetLabels()[contract.APIServerLabel]}
 }
 
 func readOwnPod(o *unstructured.Unstructured) Managed {
-	m := readManaged(o)
+	m := readManaged(whole(o)) // of a pod, only the metadata is written
 	m.Pod = As[corev1.Pod](o)
 	return m
 }
@@ -170,4 +169,34 @@ func trimNode(o *unstructured.Unstructured) {
 func readNode(o *unstructured.Unstructured) Node {
 	ready := operatorstatus.ReadConditions(o)[string(corev1.NodeReady)]
 	return Node{Name: o.GetName(), Labels: o.GetLabels(), Ready: ready.Status == operatorstatus.True}
+}
+
+// Failure is why a pod, or a pod of a DaemonSet, does not start, from an Event of Kubernetes.
+type Failure struct {
+	Event   string // its name
+	Of      types.UID
+	Message string
+}
+
+// LastFailures returns the last message for each object. The names of an object's Events end in their creation time,
+// so they sort by it.
+func (c *Cluster) LastFailures() map[types.UID]string {
+	all := c.Failures.List()
+	slices.SortFunc(all, func(a, b Failure) int { return cmp.Compare(a.Event, b.Event) })
+	last := map[types.UID]string{}
+	for _, failure := range all {
+		if failure.Message != "" {
+			last[failure.Of] = failure.Message
+		}
+	}
+	return last
+}
+
+// readFailure returns a zero Failure for an Event with another reason.
+func readFailure(o *unstructured.Unstructured) Failure {
+	e := As[corev1.Event](o)
+	if e.Reason != "FailedMount" && e.Reason != "FailedCreate" {
+		return Failure{}
+	}
+	return Failure{e.Name, e.InvolvedObject.UID, e.Message}
 }

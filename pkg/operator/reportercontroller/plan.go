@@ -19,7 +19,8 @@ import (
 // Plan is what should exist for a target, and how to get there, in the order of its fields.
 type Plan struct {
 	Anchor *unstructured.Unstructured // the target's ClusterRole, which holds the state; nil: there is nothing to record
-	// Apply is applied in order, before anything is deleted. Only the metadata of an existing pod is written.
+	// Apply is applied in order, an object before those that use it, and before anything is deleted. Only the metadata of
+	// an existing pod is written.
 	Apply []*unstructured.Unstructured
 	// Token means to create the Secret with the reporters' token, or to renew it; DeleteToken, to delete it, since
 	// nothing uses it any more.
@@ -69,7 +70,10 @@ func ComputePlan(s *Snapshot) *Plan {
 	case s.OtherInstallation != "":
 		p.Status = s.otherInstallation()
 		return p.Plan
-	case !s.Undecided:
+	case s.ResourceMissing && !s.Deleting && !s.Unmanaged:
+		p.apply(s.Destination())
+	}
+	if !s.Undecided {
 		p.record()
 		p.findPods()
 		for _, a := range p.served() {
@@ -80,10 +84,6 @@ func ComputePlan(s *Snapshot) *Plan {
 	if len(s.SourceProblems) > 0 && !p.Off { // these are reported whatever is planned, unless there is no roll-up
 		p.Status = delivery.Worst(append(p.Status.IfNeedsAction(), s.SourceProblems...))
 	}
-	if s.ResourceMissing && !s.Deleting && !s.Unmanaged {
-		p.apply(s.Destination())
-	}
-	p.sortByUse()
 	return p.Plan
 }
 
@@ -325,13 +325,4 @@ func (p *planner) place(what string, pod *corev1.Pod, plugins []v1alpha1.Plugin)
 		}
 	}
 	return reachable, folders
-}
-
-// sortByUse puts objects before those that use them.
-func (p *planner) sortByUse() {
-	rank := map[string]int{contract.KMSHealths.Kind: -1, "Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2,
-		"ConfigMap": 3, "DaemonSet": 4, "Pod": 4}
-	slices.SortStableFunc(p.Apply, func(a, b *unstructured.Unstructured) int {
-		return rank[a.GetKind()] - rank[b.GetKind()]
-	})
 }

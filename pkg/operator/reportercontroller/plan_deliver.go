@@ -37,6 +37,7 @@ func (p *planner) deliver(mode v1alpha1.Mode, reason delivery.Reason, why string
 	p.checkEncrypted()
 	// 1. Who the reporters are, what they read, and what runs.
 	identity := p.identity()
+	p.Apply = append(p.Apply, identity...)
 	p.state.InTarget = p.state.InTarget || mode.InOwnersPods()
 	deliveries[mode](p)
 	p.notStarted()
@@ -49,7 +50,6 @@ func (p *planner) deliver(mode v1alpha1.Mode, reason delivery.Reason, why string
 	} else {
 		p.state.Mode = mode
 	}
-	p.Apply = append(p.Apply, identity...)
 	switch {
 	case switching:
 		p.prune(true)
@@ -137,13 +137,15 @@ func (p *planner) companions() {
 		p.problem(contract.NoPods, "no running pod of the API server has a KMS plugin yet")
 	}
 	files := map[string][]v1alpha1.Plugin{} // of sets with the same sockets, the last one counts
+	var pods []*unstructured.Unstructured
 	for _, a := range p.served() {
 		files[objects.ConfigMapName(p.Target.Name, a.plugins)] = a.plugins
 		if a.started {
-			p.apply(p.CompanionPod(a.APIServerPod, a.plugins))
+			pods = append(pods, p.CompanionPod(a.APIServerPod, a.plugins))
 		}
 	}
 	p.configMaps(files)
+	p.Apply = append(p.Apply, pods...)
 }
 
 // served returns the pods that reports are about: on each node the one that precedes the others, since two companions
@@ -210,9 +212,9 @@ func (p *planner) daemonSet() {
 	slices.SortFunc(folders, func(a, b objects.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
 	p.state.Folders = folders
 	ds := p.DaemonSet(folders, p.agentUser(), plugins)
+	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})
 	p.liveFiles(ds, p.File(plugins))
 	p.apply(ds)
-	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})
 	p.selectsNodes()
 }
 
