@@ -53,9 +53,8 @@ const (
 // Annotations of the Secret with a token. Times are RFC 3339, both by the API server's clock
 // as the operator saw it, so that a node's wrong clock does not shorten a token's life.
 const (
-	IssuedAtAnnotation          = "kmshealth.openshift.io/issued-at"
-	ExpiresAtAnnotation         = "kmshealth.openshift.io/expires-at"
-	ServiceAccountUIDAnnotation = "kmshealth.openshift.io/service-account-uid"
+	IssuedAtAnnotation  = "kmshealth.openshift.io/issued-at"
+	ExpiresAtAnnotation = "kmshealth.openshift.io/expires-at"
 )
 
 // Environment variables of the reporter's container.

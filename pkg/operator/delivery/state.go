@@ -23,11 +23,10 @@ type State struct {
 	// Mode is the mode of the reporters that report now. When the mode changes, it stays until reporters of the new mode
 	// report.
 	Mode v1alpha1.Mode `json:"mode,omitempty"`
-	// Role means that the target's namespace may have the Role by which the operator reads Secrets there; Token, that it
-	// may have the Secret with the reporters' token; InTarget, that it may have other objects of the operator.
+	// Role means that the target's namespace may have the Role by which the operator reads Secrets there; InTarget, that
+	// it may have other objects of the operator.
 	Role     bool `json:"role,omitempty"`
 	InTarget bool `json:"inTarget,omitempty"`
-	Token    bool `json:"token,omitempty"`
 
 	// Live and Revisions are the plugin sets last read. A Live that is empty is known to have no plugin; nil: it was never
 	// read.
@@ -80,7 +79,7 @@ func (s *State) NotInjected() {
 
 // WithoutDelivery is the state of a target that has no reporters.
 func (s State) WithoutDelivery() State {
-	s.Mode, s.InTarget, s.Token, s.Folders = "", false, false, nil
+	s.Mode, s.InTarget, s.Folders = "", false, nil
 	s.NotInjected()
 	return s
 }

@@ -17,9 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,7 +32,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
-	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/must"
@@ -72,12 +69,11 @@ type requests struct {
 	*dynamicfake.FakeDynamicClient
 	mu      sync.Mutex
 	version int
-	all     []string                  // requests with applied statuses, and what was published to the roll-up
-	secrets *kubernetesfake.Clientset // with Secrets alone
+	all     []string // requests with applied statuses, and what was published to the roll-up
 }
 
 // newRequests returns a fake API server. recorded is the state in a ClusterRole; nil: there is none.
-func newRequests(recorded *delivery.State, secrets ...runtime.Object) *requests {
+func newRequests(recorded *delivery.State) *requests {
 	stored := func(apiVersion, kind, name string) *unstructured.Unstructured {
 		o := object(apiVersion, kind, "", name)
 		o.SetUID(types.UID(name))
@@ -92,7 +88,7 @@ func newRequests(recorded *delivery.State, secrets ...runtime.Object) *requests 
 		role.SetAnnotations(map[string]string{contract.StateAnnotation: recorded.String()})
 		objects = append(objects, role)
 	}
-	r := &requests{secrets: kubernetesfake.NewClientset(secrets...), FakeDynamicClient: newClient(objects...)}
+	r := &requests{FakeDynamicClient: newClient(objects...)}
 	r.PrependReactor("*", "*", r.react)
 	return r
 }
@@ -157,7 +153,7 @@ func (r *requests) run(t *testing.T, configurations ...string) (events []string)
 		config, queue := &activeConfig{}, syncqueue.New("deliver")
 		c := New(Options{
 			Config: config, Queue: queue, HealthQueue: noQueue{}, ClusterOperator: noQueue{},
-			Client: r, Resources: r, Core: r.secrets.CoreV1(),
+			Client: r, Resources: r, Core: kubernetesfake.NewClientset().CoreV1(),
 			CA:        func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (v1alpha1.ServingTLS, string, bool) { return v1alpha1.ServingTLS{}, "", true },
 			Namespace: "kms-health", OpenShift: true, Registry: prometheus.NewRegistry(),
@@ -374,19 +370,6 @@ func TestTargetThatIsManagedAgainIsOn(t *testing.T) {
 	if on, status := r.last("published"), r.last("status"); !strings.HasPrefix(on, "published off false") ||
 		!strings.Contains(status, "Forbidden") {
 		t.Errorf("%q, %q", on, status)
-	}
-}
-
-// The operator cannot list Secrets. Without a record, a token's Secret may exist.
-func TestSecretIsDeletedThoughItsRecordWasRemoved(t *testing.T) {
-	name := objects.TokenName(kube)
-	r := newRequests(nil, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}})
-	_ = r.run(t, sidecar.Replace(oneTarget)+removed)
-	deletions := slices.DeleteFunc(r.secrets.Actions(),
-		func(a clienttesting.Action) bool { return a.GetVerb() != "delete" })
-	if _, err := r.secrets.CoreV1().Secrets("ns").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) ||
-		len(deletions) != 1 {
-		t.Errorf("the Secret: %v, %d requests to delete it", err, len(deletions))
 	}
 }
 

@@ -110,6 +110,12 @@ func withOpenShiftsReporter(p *corev1.Pod) {
 	p.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter"}}
 }
 
+// withToken mounts the Secret with the token of sidecars.
+func withToken(p *corev1.Pod) {
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "token",
+		VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: objects.TokenName("api")}}})
+}
+
 func revision(r string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels["revision"] = r }
 }

@@ -124,7 +124,7 @@ func (c *Controller) needs(s *Snapshot, t *informers.Target) (known bool) {
 	read := t.Namespace.HasSynced() // before Get: an object missing from an unsynced cache may exist
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
 	s.NamespaceMissing = read && !exists
-	untouched := !s.State.Role && !s.State.InTarget && !s.State.Token
+	untouched := !s.State.Role && !s.State.InTarget
 	if s.Deleting && untouched && !read && apierrors.IsForbidden(t.Namespace.Problem()) {
 		s.NamespaceMissing = true // the operator created nothing there, and will not get a right to look
 	}

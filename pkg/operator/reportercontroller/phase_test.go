@@ -110,7 +110,6 @@ func unrecorded(s *Snapshot) {
 // Objects that nothing needs are deleted at once, even if others cannot be deleted or listed.
 func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 	type change = func(*Snapshot)
-	token := func(s *Snapshot) { s.State.Token = true }
 	const removing = contract.Removing
 	for name, c := range map[string]struct {
 		change []change
@@ -130,8 +129,6 @@ func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
 			"ClusterRole"), deleting}, removing, "ClusterRoleBinding ServiceAccount", false},
 		"ConfigMaps cannot be listed": {[]change{noConfigMaps(contract.SourceUnreadable, "forbidden"),
 			own("ServiceAccount", "ClusterRole"), deleting}, contract.SourceUnreadable, "ServiceAccount", true},
-		"a Secret, whose token is the ServiceAccount's": {[]change{token, ownInTarget("ServiceAccount", "ClusterRole"),
-			deleting}, removing, "", true},
 		"a ServiceAccount":                     {[]change{own("ServiceAccount", "ClusterRole"), deleting}, removing, "ServiceAccount", true},
 		"a ConfigMap":                          {[]change{own("ConfigMap", "ClusterRole"), deleting}, removing, "ConfigMap", true},
 		"the Role of a target that is removed": {[]change{own("Role"), deleting}, removing, "Role", true},

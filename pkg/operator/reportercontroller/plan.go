@@ -22,9 +22,9 @@ type Plan struct {
 	// Apply is applied in order, an object before those that use it, and before anything is deleted. Only the metadata of
 	// an existing pod is written.
 	Apply []*unstructured.Unstructured
-	// Token means to create the Secret with the reporters' token, or to renew it; DeleteToken, to delete it, since
-	// nothing uses it any more.
-	Token, DeleteToken bool
+	// Token means to create the Secret with the reporters' token, or to renew it. Garbage collection deletes it with their
+	// ServiceAccount.
+	Token bool
 	// Inject is the part of a Deployment to apply; Eject means to remove it.
 	Inject *unstructured.Unstructured
 	Eject  bool
@@ -168,11 +168,8 @@ func (p *planner) record() {
 	p.identify()
 	p.recordSets()
 	p.state.NotLoaded = p.notLoaded()
-	if was.Namespace == "" && p.Deleting && t.Mode.InOwnersPods() && !t.OwnerInjects() {
-		p.state.Token = true // there may be one: its record was removed
-		if d := p.Deployment; d != nil && objects.Injected(&d.Spec.Template.Spec) {
-			p.state.Injected = &delivery.Injected{Deployment: d.Name}
-		}
+	if d := p.Deployment; was.Namespace == "" && p.Deleting && d != nil && objects.Injected(&d.Spec.Template.Spec) {
+		p.state.Injected = &delivery.Injected{Deployment: d.Name} // its record was removed
 	}
 	if t.Plugins != nil {
 		p.state.Role = was.Role && len(p.own("Role")) > 0

@@ -102,7 +102,7 @@ func (p *planner) keepSubjects(identity []*unstructured.Unstructured) {
 
 // inTarget reports whether the target's namespace has, or may have, objects of the operator.
 func (p *planner) inTarget() bool {
-	return p.Snapshot.State.InTarget && (p.state.Token || p.Unlisted != nil ||
+	return p.Snapshot.State.InTarget && (p.Unlisted != nil ||
 		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {
 			return o.GetNamespace() == p.Target.Namespace && (o.GetKind() == "ConfigMap" || o.GetKind() == "ServiceAccount")
 		}))
@@ -302,7 +302,7 @@ func (p *planner) inOwnersPods() {
 		sets = append(sets, a.plugins)
 	}
 	if !p.Target.OwnerInjects() {
-		p.Token, p.state.Token = true, true
+		p.Token = true
 		sets = append(sets, p.inject())
 	}
 	files := map[string][]v1alpha1.Plugin{}
@@ -336,8 +336,8 @@ func (p *planner) configMaps(files map[string][]v1alpha1.Plugin) {
 }
 
 // mounted reports whether a pod of the target mounts a ConfigMap or Secret of a name.
-func (p *planner) mounted(name string) bool {
-	return slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return mounts(&pod.Spec, name) })
+func (s *Snapshot) mounted(name string) bool {
+	return slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool { return mounts(&pod.Spec, name) })
 }
 
 func mounts(spec *corev1.PodSpec, name string) bool {

@@ -2,7 +2,6 @@ package reportercontroller
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,17 +23,12 @@ func TestRecordHasWhatARemovalNeeds(t *testing.T) {
 		got.PodSelector["app"] != "api" || got.Mode != v1alpha1.ModeCompanionPod {
 		t.Errorf("%+v", got)
 	}
-	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Deleting, s.State.Token, s.State.Namespace = true, true, "ns" })
-	if plan := ComputePlan(s); plan.Status.Reason != contract.Removing || !strings.HasSuffix(plan.Status.Message, "Secret") {
-		t.Errorf("the token's Secret is left: %+v", plan.Status)
-	}
 	for what, c := range map[string]struct {
 		change func(*Snapshot)
 		want   bool
 	}{
 		"a ConfigMap":      {ownInTarget("ConfigMap"), true},
 		"a ServiceAccount": {ownInTarget("ServiceAccount"), true},
-		"a token":          {func(s *Snapshot) { s.State.Token = true }, true},
 		"what is unknown":  {noConfigMaps(contract.SourceUnreadable, "forbidden"), true},
 		"a Role":           {ownInTarget("Role"), false},
 	} {

@@ -35,8 +35,6 @@ func (p *planner) prune(switching bool) {
 			p.Delete = append(p.Delete, o)
 		}
 	}
-	used := switching || p.Token || p.Eject || p.mounted(objects.TokenName(p.Target.Name)) && !p.Deleting
-	p.DeleteToken = p.state.Token && !used
 }
 
 // wants reports whether an object is one to apply.
@@ -78,7 +76,7 @@ func (p *planner) superseded(o *unstructured.Unstructured, switching bool) bool 
 // the ClusterRoleBinding.
 func (p *planner) inUse(o *unstructured.Unstructured) bool {
 	beside, inTarget := o.GetNamespace() == p.Namespace, o.GetNamespace() == p.Target.Namespace
-	pods, sidecars := p.own("Pod"), p.Eject || p.state.Token
+	pods, sidecars := p.own("Pod"), p.Eject || p.mounted(objects.TokenName(p.Target.Name)) && !p.Deleting
 	reporters := len(pods)+len(p.own("DaemonSet")) > 0
 	switch o.GetKind() {
 	case "ConfigMap":
@@ -104,7 +102,7 @@ func modeOf(pod *unstructured.Unstructured) v1alpha1.Mode {
 func (p *planner) remove(done delivery.Status) {
 	p.eject()
 	if p.NamespaceMissing { // all objects in it are gone with it
-		p.state.Role, p.state.Token, p.state.InTarget = false, false, false
+		p.state.Role, p.state.InTarget = false, false
 	}
 	p.prune(false)
 	p.Clean = !p.Eject && len(p.own("DaemonSet")) == 0 && len(p.own("Pod")) == 0 && len(p.own("ClusterRoleBinding")) == 0
@@ -133,9 +131,6 @@ func (p *planner) left() delivery.Status {
 		if o.GetKind() != "ClusterRole" && (o.GetKind() == "Pod" || !p.keeps(o)) {
 			kinds = append(kinds, o.GetKind())
 		}
-	}
-	if p.state.Token {
-		kinds = append(kinds, "Secret")
 	}
 	if slices.Sort(kinds); len(kinds) > 0 {
 		return delivery.Status{Reason: contract.Removing, Message: "removing what is left: " +

@@ -12,12 +12,13 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // renew plans what an Unmanaged target still gets: its token before it expires, the API server's CA and the TLS
 // settings, so that pausing management ends no report.
 func (p *planner) renew() {
-	p.Token = p.state.Token
+	p.Token = p.mounted(objects.TokenName(p.Target.Name))
 	p.renewFiles()
 	p.Status = delivery.Status{Reason: contract.Unmanaged,
 		Message: "managementState is Unmanaged: only the CA, the TLS settings and the token of sidecars are renewed"}

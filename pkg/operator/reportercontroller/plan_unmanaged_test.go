@@ -12,16 +12,15 @@ import (
 )
 
 func TestUnmanagedTargetGetsOnlyWhatExpires(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")))
+	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1", withToken)))
 	s.CA, s.Deployment = []byte("old"), deployment(1)
 	first := ComputePlan(s)
 	delivered(first)(s)
 	s.CA, s.Unmanaged, s.Config.Image, s.Live = []byte("new"), true, "reporter:2", set(2, 1)
 	plan := ComputePlan(s)
 	if plan.Status.Reason != contract.Unmanaged || names(plan.Apply) != "ConfigMap/"+configMapOf(1) || len(plan.Delete) > 0 ||
-		plan.DeleteToken || plan.Anchor != nil || plan.Off || plan.Clean {
-		t.Errorf("%+v: %s applied, %s deleted, the token %t", plan.Status, names(plan.Apply), names(plan.Delete),
-			plan.DeleteToken)
+		plan.Anchor != nil || plan.Off || plan.Clean {
+		t.Errorf("%+v: %s applied, %s deleted", plan.Status, names(plan.Apply), names(plan.Delete))
 	}
 	if !plan.Token || !first.Token {
 		t.Errorf("renews the token %t, made it %t", plan.Token, first.Token)

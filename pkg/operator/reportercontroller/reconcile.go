@@ -61,7 +61,7 @@ func (c *Controller) reconcile(ctx context.Context, s *Snapshot, plan *Plan) *Re
 	if recorded {
 		x.apply(ctx)
 	}
-	if plan.Token && (recorded || s.State.Token) {
+	if plan.Token && (recorded || s.mounted(objects.TokenName(s.Target.Name))) {
 		x.try(ctx, func(ctx context.Context) (err error) {
 			x.Token, err = x.ensureToken(ctx, x.state.Namespace, s.Target.Name)
 			return err
@@ -75,7 +75,7 @@ func (c *Controller) reconcile(ctx context.Context, s *Snapshot, plan *Plan) *Re
 		// Objects that the operator may not create need no removal. Objects applied earlier do.
 		x.state.Role = s.State.Role || x.state.Role && x.made.Has("Role")
 		if len(x.made.Clone().Delete("Role")) == 0 {
-			x.state.InTarget, x.state.Token = s.State.InTarget, s.State.Token
+			x.state.InTarget = s.State.InTarget
 		}
 	}
 	if recorded {
@@ -253,22 +253,4 @@ func (x *reconciliation) remove(ctx context.Context) {
 			return err
 		})
 	}
-	if x.plan.DeleteToken {
-		x.try(ctx, x.deleteToken)
-	}
-}
-
-func (x *reconciliation) deleteToken(ctx context.Context) error {
-	namespace, name := x.state.Namespace, objects.TokenName(x.snapshot.Target.Name)
-	err := x.Core.Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
-	// The Secret's existence is only assumed. Without the right to delete it, the operator did not create it.
-	assumed := x.snapshot.State.Namespace == "" && apierrors.IsForbidden(err)
-	if err != nil && !apierrors.IsNotFound(err) && !assumed {
-		return fmt.Errorf("delete Secret %s/%s: %w", namespace, name, err)
-	}
-	if err == nil {
-		x.event(contract.EventDeleted, "Secret "+namespace+"/"+name)
-	}
-	x.state.Token = false
-	return nil
 }

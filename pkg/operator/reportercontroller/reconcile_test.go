@@ -79,7 +79,7 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 	all := objectList{object("rbac.authorization.k8s.io/v1", "Role", "ns", "reporter"),
 		object("v1", "ServiceAccount", "ns", "reporter"), object("v1", "ConfigMap", "ns", "reporter")}
-	before, after := delivery.State{Namespace: "ns"}, delivery.State{Namespace: "ns", Role: true, InTarget: true, Token: true}
+	before, after := delivery.State{Namespace: "ns"}, delivery.State{Namespace: "ns", Role: true, InTarget: true}
 	role := delivery.State{Namespace: "ns", Role: true}
 	for forbidden, want := range map[string]delivery.State{"roles serviceaccounts configmaps": before,
 		"serviceaccounts configmaps": role, "configmaps": after} {

@@ -3,6 +3,7 @@ package reportercontroller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	applymetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -28,7 +30,7 @@ type validity struct{ notAfter, renewAt time.Time }
 
 // ensureToken keeps a token of a target's ServiceAccount in a Secret of its namespace, for sidecars.
 // A write that fails leaves the previous token in place, and no token is in a log, an error or a
-// message. A token is not revoked: it works until it expires, or its ServiceAccount is deleted.
+// message. A token is not revoked: it works until it expires, or its ServiceAccount is deleted, which owns the Secret.
 func (c *Controller) ensureToken(ctx context.Context, namespace, target string) (validity, error) {
 	name, secretName := contract.ReporterName(target), objects.TokenName(target)
 	secret, err := c.Core.Secrets(namespace).Get(ctx, secretName, metav1.GetOptions{})
@@ -58,10 +60,11 @@ func (c *Controller) ensureToken(ctx context.Context, namespace, target string) 
 				contract.APIServerLabel: target, "app.kubernetes.io/name": "kms-health-reporter"}).
 			WithData(map[string][]byte{corev1.ServiceAccountTokenKey: []byte(token.Status.Token)}).
 			WithAnnotations(map[string]string{
-				contract.IssuedAtAnnotation:          now.UTC().Format(time.RFC3339),
-				contract.ExpiresAtAnnotation:         expires.UTC().Format(time.RFC3339),
-				contract.ServiceAccountUIDAnnotation: string(account.UID),
-			})
+				contract.IssuedAtAnnotation:  now.UTC().Format(time.RFC3339),
+				contract.ExpiresAtAnnotation: expires.UTC().Format(time.RFC3339),
+			}).
+			WithOwnerReferences(applymetav1.OwnerReference().WithAPIVersion("v1").WithKind("ServiceAccount").
+				WithName(name).WithUID(account.UID))
 		_, err = c.Core.Secrets(namespace).Apply(ctx, desired,
 			metav1.ApplyOptions{FieldManager: contract.OperatorName, Force: true})
 	}
@@ -84,7 +87,7 @@ func halved(notBefore, notAfter time.Time) validity {
 // does not work, and one without its dates is replaced.
 func tokenValidity(secret *corev1.Secret, account types.UID) validity {
 	if len(secret.Data[corev1.ServiceAccountTokenKey]) == 0 ||
-		secret.Annotations[contract.ServiceAccountUIDAnnotation] != string(account) {
+		!slices.ContainsFunc(secret.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == account }) {
 		return validity{}
 	}
 	issued, err1 := time.Parse(time.RFC3339, secret.Annotations[contract.IssuedAtAnnotation])

@@ -30,10 +30,9 @@ func days(n float64) time.Duration { return time.Duration(n * float64(24*time.Ho
 func tokenSecret(change func(*corev1.Secret)) *corev1.Secret {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
-			contract.IssuedAtAnnotation:          "2026-01-01T00:00:00Z",
-			contract.ExpiresAtAnnotation:         "2026-01-31T00:00:00Z",
-			contract.ServiceAccountUIDAnnotation: "account",
-		}},
+			contract.IssuedAtAnnotation:  "2026-01-01T00:00:00Z",
+			contract.ExpiresAtAnnotation: "2026-01-31T00:00:00Z",
+		}, OwnerReferences: []metav1.OwnerReference{{UID: "account"}}},
 		Data: map[string][]byte{corev1.ServiceAccountTokenKey: []byte("secret")},
 	}
 	if change != nil {
@@ -64,6 +63,7 @@ func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
 		"no token":               {tokenSecret(func(s *corev1.Secret) { s.Data = nil }), 0, "account", true, false},
 		"an empty token": {tokenSecret(func(s *corev1.Secret) { s.Data[corev1.ServiceAccountTokenKey] = nil }), 0, "account", true,
 			false},
+		"no owner":           {tokenSecret(func(s *corev1.Secret) { s.OwnerReferences = nil }), 0, "account", true, false},
 		"no annotations":     {tokenSecret(func(s *corev1.Secret) { s.Annotations = nil }), 0, "account", true, false},
 		"no end":             {annotate(contract.ExpiresAtAnnotation, ""), 0, "account", true, false},
 		"no beginning":       {annotate(contract.IssuedAtAnnotation, "yesterday"), 0, "account", true, false},
@@ -154,12 +154,12 @@ func TestServerDecidesTheLifetimeOfAToken(t *testing.T) {
 
 func TestTokenIsMadeOnceItIsRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
-		forbidden, before bool // recording is forbidden; a token is recorded already
+		forbidden, before bool // recording is forbidden; a pod mounts a token already
 		want              bool
 	}{
-		"recorded":                     {false, false, true},
-		"it cannot be recorded":        {true, false, false},
-		"one is recorded from earlier": {true, true, true},
+		"recorded":                    {false, false, true},
+		"it cannot be recorded":       {true, false, false},
+		"one is mounted from earlier": {true, true, true},
 	} {
 		f := newTokenFixture()
 		f.respond("create", "serviceaccounts", &authenticationv1.TokenRequest{}, nil)
@@ -169,8 +169,10 @@ func TestTokenIsMadeOnceItIsRecorded(t *testing.T) {
 			failPatch(client, "clusterroles", noRight("clusterroles"))
 		}
 		e, s := executor(client), anyServer()
-		e.Core, s.State.Token = f.client.CoreV1(), c.before
-		_ = e.reconcile(t.Context(), s, &Plan{Anchor: role, Token: true, State: delivery.State{Namespace: "ns", Token: true}})
+		if e.Core = f.client.CoreV1(); c.before {
+			s.Pods = []*corev1.Pod{apiPod("a", "1", withToken)}
+		}
+		_ = e.reconcile(t.Context(), s, &Plan{Anchor: role, Token: true, State: delivery.State{Namespace: "ns"}})
 		asked := slices.ContainsFunc(f.client.Actions(), func(a clienttesting.Action) bool { return a.GetSubresource() == "token" })
 		if asked != c.want {
 			t.Errorf("%s: requested %t", name, asked)

@@ -126,7 +126,7 @@ func snapshot(t *testing.T, op *fixture.Operator) string {
 		annotations := o.GetAnnotations()
 		for _, name := range []string{
 			contract.StateAnnotation, "deprecated.daemonset.template.generation",
-			"kmshealth.openshift.io/issued-at", "kmshealth.openshift.io/expires-at", "kmshealth.openshift.io/service-account-uid",
+			"kmshealth.openshift.io/issued-at", "kmshealth.openshift.io/expires-at",
 		} {
 			delete(annotations, name)
 		}
