@@ -212,16 +212,17 @@ func but(all []Report, others ...Report) []Report {
 
 // process evaluates a roll-up over time.
 type process struct {
-	seen      Seen
-	agreement Agreement
-	previous  map[string]operatorstatus.Condition
-	ahead     time.Duration // how far the API server's clock is ahead
+	seen       Seen
+	agreement  Agreement
+	previous   map[string]operatorstatus.Condition
+	ahead      time.Duration // how far the API server's clock is ahead
+	unanswered time.Time     // when a request last had no answer
 }
 
 // at evaluates at a time in seconds.
 func (p *process) at(seconds int, nodes []Node, reports ...operatorstatus.Report) *Result {
 	r := Evaluate(&Input{Now: in(seconds), Wall: in(seconds).Add(p.ahead), WriteKey: "2", Nodes: nodes,
-		Reports: p.seen.Observe(in(seconds), reports), Previous: p.previous, Agreement: p.agreement})
+		Reports: p.seen.Observe(in(seconds), in(seconds), p.unanswered, reports), Previous: p.previous, Agreement: p.agreement})
 	p.previous, p.agreement = r.Conditions, r.Agreement
 	return r
 }

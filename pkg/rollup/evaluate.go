@@ -29,8 +29,6 @@ type Result struct {
 	Agreement Agreement // for the next Input
 	// Deadline is when the result may change without another write; zero: never.
 	Deadline time.Time
-	// Unconfirmed means that a report seems silent, and the resource must be read again to know.
-	Unconfirmed bool
 }
 
 // Same reports whether the current conditions are exactly those of the result.
@@ -149,20 +147,15 @@ func (n *Node) severalPods() Finding {
 
 // excuse returns why a missing, stale or unreadable report is not the reporter's failure; empty if it is one by now.
 func (e *evaluation) excuse(n *Node, row *Row) string {
-	until := row.FreshUntil()
 	switch {
 	case e.before(n.DownUntil):
 		return "the Node is not Ready"
-	case row.State == Missing:
-		// A start of the API server excuses nothing here. The time when the report is due includes it, and
-		// an API server that restarts again and again would be excused for ever.
-		return ""
-	case row.State == Stale && !e.before(until.Add(MaxExcuse)):
+	case row.State == Missing, row.State == Stale && !e.before(row.FreshUntil().Add(MaxExcuse)):
+		// A start of the API server excuses no missing report. The time when it is due includes that start, and an API
+		// server that restarts again and again would be excused for ever.
 		return ""
 	case e.before(n.QuietUntil):
 		return "its API server is being replaced"
-	case row.State == Stale && e.before(e.Outage.Until) && until.After(e.Outage.Since):
-		return "the API server did not answer"
 	}
 	return ""
 }

@@ -271,23 +271,23 @@ func TestVerdicts(t *testing.T) {
 // do not exist are not awaited.
 func TestNoReportIsSilentBeforeThatWasSeen(t *testing.T) {
 	for name, tt := range map[string]struct {
-		shown       time.Time
-		reports     list
-		degraded    string
-		unconfirmed bool
+		behind   int // seconds
+		reports  list
+		degraded string
 	}{
-		"seen before it was due": {ago(2), b(healthy("2", valid+1)), fine, true},
-		"seen since":             {ago(0), b(healthy("2", valid+1)), stale, false},
-		"seen, due for long":     {ago(5), b(healthy("2", valid+9)), stale, false},
-		"it is not due":          {ago(50), ok, fine, false},
-		"unhealthy":              {ago(2), b(unhealthy("2", valid+1, "sealed")), pluginUnhealthy, true},
-		"of another key":         {ago(50), b(healthy("2", 5), healthy("1", 9*valid)), fine, false},
-		"of another node":        {ago(50), append(slices.Clone(ok), from("x", healthy("2", 9*valid))), fine, false},
+		"seen before it was due": {2, b(healthy("2", valid+1)), fine},
+		"seen since":             {0, b(healthy("2", valid+1)), stale},
+		"seen, due for long":     {5, b(healthy("2", valid+9)), stale},
+		"it is not due":          {50, ok, fine},
+		"unhealthy":              {2, b(unhealthy("2", valid+1, "sealed")), pluginUnhealthy},
+		"of another key":         {50, b(healthy("2", 5), healthy("1", 9*valid)), fine},
+		"of another node":        {50, append(slices.Clone(ok), from("x", healthy("2", 9*valid))), fine},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Evaluate(&Input{Now: now, Wall: now, Shown: tt.shown, Agreement: agreement2, Nodes: two, Reports: tt.reports})
-			if got.degraded() != tt.degraded || got.Unconfirmed != tt.unconfirmed {
-				t.Errorf("%s, unconfirmed %v, want %s, %v", got.degraded(), got.Unconfirmed, tt.degraded, tt.unconfirmed)
+			behind := time.Duration(tt.behind) * time.Second
+			got := Evaluate(&Input{Now: now, Wall: now, Behind: behind, Agreement: agreement2, Nodes: two, Reports: tt.reports})
+			if got.degraded() != tt.degraded {
+				t.Errorf("%s, want %s", got.degraded(), tt.degraded)
 			}
 		})
 	}

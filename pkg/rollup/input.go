@@ -23,9 +23,9 @@ const MaxExcuse = 5 * time.Minute
 type Input struct {
 	Now  time.Time
 	Wall time.Time // the same by the API server's clock, for StatusSyncers and people
-	// Shown is when the resource was last known to be up to date: a watch may stop without an error. A report becomes
-	// stale only when Shown is past its validity. Zero: Now.
-	Shown   time.Time
+	// Behind is for how long the resource has not been known to be up to date: a watch may stop without an error. A
+	// report becomes stale only when it is known not to have changed before.
+	Behind  time.Duration
 	Reports []Report
 	Stood   bool // KMSPluginsDegraded was True when the evaluating process began, at most a FirstReport ago
 	// Off means that no node should report. Unobserved means that it is not known which nodes should; the other
@@ -38,9 +38,7 @@ type Input struct {
 	Others []Node
 	// Alone means that it runs outside of pods. What it uses and writes with is not known, and Nodes should have a
 	// reporter.
-	Alone bool
-	// Outage is when the API server did not answer. A report that became stale since is excused.
-	Outage      Outage
+	Alone       bool
 	WriteKey    string                              // the keyID that the configuration, as last read, encrypts with
 	NoWriteKey  bool                                // there is none: KMS is being turned on or off
 	Agreement   Agreement                           // of the previous Result
@@ -54,9 +52,6 @@ type Input struct {
 func (in *Input) Expects(node string) bool {
 	return slices.ContainsFunc(in.Nodes, func(n Node) bool { return n.Name == node && n.expected() })
 }
-
-// Outage is a time in which requests to the API server had no answer. It ends when all had one for a while.
-type Outage struct{ Since, Until time.Time }
 
 // Agreement is a KEK ID that all reporters name (empty: they name none, or several), and when the process first saw
 // that. Since is that time by the API server's clock, RFC 3339, for people.
@@ -105,9 +100,6 @@ type Node struct {
 	Faults []Finding
 }
 
-// lacks reports whether the node's pod is known to have no plugin of a key.
-func (n *Node) lacks(key string) bool { return n.Keys != nil && !slices.Contains(n.Keys, key) }
-
 // expected reports whether the node should report.
 func (n *Node) expected() bool { return n.Keys == nil || len(n.Keys) > 0 }
 
@@ -117,7 +109,7 @@ func (n *Node) counts(e *Entry) bool {
 	if n == nil {
 		return true
 	}
-	if n.lacks(e.KeyID) {
+	if n.Keys != nil && !slices.Contains(n.Keys, e.KeyID) {
 		return false
 	}
 	if socket := n.Sockets[e.KeyID]; e.Socket != "" && socket != "" && e.Socket != socket {
@@ -154,19 +146,23 @@ type Entry struct {
 	Changed time.Time // when it was first seen as it is
 	// Standing means that it was there when the process began. How long ago it was written is not known.
 	Standing bool
+	// Outage means that a request had no answer since then, while the entry was valid.
+	Outage bool
 	// Named is the KEK ID that the plugin named last, and NamedAt when that was seen. It may not have answered since.
 	Named   string
 	NamedAt time.Time
 }
 
-// standingPeriod is how much longer a Standing entry counts: its reporter may have lost the API server, too.
-const standingPeriod = time.Minute
+// outagePeriod is how much longer an entry counts, once, if the process began or a request had no answer since it
+// changed: its reporter may have lost the API server, too. Kubelets back off to half a minute, and until then show a
+// pod that was replaced like one whose reporter stopped.
+const outagePeriod = time.Minute
 
 // FreshUntil is the first instant at which the entry is stale, unless it changes.
 func (e *Entry) FreshUntil() time.Time {
 	until := e.Changed.Add(e.Validity())
-	if e.Standing {
-		until = until.Add(standingPeriod)
+	if e.Standing || e.Outage {
+		until = until.Add(outagePeriod)
 	}
 	return until
 }

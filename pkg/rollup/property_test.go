@@ -26,8 +26,7 @@ func (d dice) chance(percent int) bool { return d.IntN(100) < percent }
 
 func (d dice) input() *Input {
 	in := &Input{Now: now.Add(time.Duration(d.IntN(3)) * 500 * time.Millisecond), WriteKey: pick(d, "", "1", "2"),
-		Agreement: pick(d, agreement2, Agreement{}, Agreement{AgreedKey: agreement2.AgreedKey, Seen: ago(60)}),
-		Outage:    pick(d, Outage{}, Outage{Since: ago(200), Until: in(20)})}
+		Agreement: pick(d, agreement2, Agreement{}, Agreement{AgreedKey: agreement2.AgreedKey, Seen: ago(60)})}
 	in.Wall = in.Now
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"}[:d.IntN(8)] {
 		in.Reports = append(in.Reports, d.reports(name)...)
@@ -67,7 +66,7 @@ func (d dice) reports(node string) []Report {
 			e.Status = pick(d, contract.Healthy, contract.Healthy, contract.Unhealthy, contract.Error)
 			e.Reason = pick(d, "", contract.Timeout, contract.SocketMissing)
 			e.Interval = time.Duration(pick(d, 0, 1, 10, 30, 30, 60, 3600)) * time.Second
-			e.Standing, e.NamedAt = d.chance(15), ago(pick(d, 5, 119, 120, 300))
+			e.Standing, e.Outage, e.NamedAt = d.chance(15), d.chance(15), ago(pick(d, 5, 119, 120, 300))
 			e.LastChecked = ago(pick(d, 0, 300, -300, 30*86400, -30*86400))
 			if e.Status != contract.Healthy {
 				e.Detail = pick(d, "", "sealed", "attempt 1", "attempt 2 (of 9)", "\x1b[31m\n", strings.Repeat("é1 ", 500))

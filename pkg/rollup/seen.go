@@ -39,10 +39,9 @@ func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Tim
 		if at.form != operatorstatus.FormCondition || len(r.Report.Entries) == 0 {
 			continue
 		}
-		var stale time.Duration
-		var since time.Time // when the report last changed
+		stale, since := r.Validity()+outagePeriod, time.Time{} // when the report last changed
 		for i := range r.Entries {
-			stale, since = max(stale, r.Entries[i].Validity()+standingPeriod), Latest(since, r.Entries[i].Changed)
+			since = Latest(since, r.Entries[i].Changed)
 		}
 		step := stale / 3
 		kept := min(now.Sub(since), stale+MaxExcuse).Truncate(step)
@@ -62,8 +61,9 @@ func HashOf(entries []contract.Entry) string {
 	return contract.FileHash([]byte(message))
 }
 
-// Observe adds the reports as they are now to what was seen.
-func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) (all []Report) {
+// Observe adds the reports as they are now to what was seen. unanswered is when a request last had no answer. That
+// outage began after the resource was last shown.
+func (s *Seen) Observe(now, shown, unanswered time.Time, reports []operatorstatus.Report) (all []Report) {
 	before, first := s.last, s.last == nil
 	s.last = map[place]Report{}
 	for _, r := range reports {
@@ -77,6 +77,7 @@ func (s *Seen) Observe(now time.Time, reports []operatorstatus.Report) (all []Re
 		for _, entry := range entries {
 			e := was.next(entry, now)
 			e.Standing = first || e.Standing
+			e.Outage = e.Outage || !unanswered.Before(e.Changed) && shown.Before(e.FreshUntil())
 			report.Entries = append(report.Entries, e)
 		}
 		if first && r.Form == operatorstatus.FormCondition {

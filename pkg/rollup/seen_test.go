@@ -12,11 +12,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
+var never time.Time
+
 func TestAgeIsSinceAChangeWasSeen(t *testing.T) {
 	e := healthy("2", 0).Entry
 	seen, day := &Seen{}, 24*time.Hour
 	observe := func(at int) Entry {
-		return seen.Observe(in(at), []operatorstatus.Report{wrote("a", e)})[0].Entries[0]
+		return seen.Observe(in(at), in(at), never, []operatorstatus.Report{wrote("a", e)})[0].Entries[0]
 	}
 	for _, step := range []struct {
 		at       int // seconds
@@ -41,9 +43,44 @@ func TestAgeIsSinceAChangeWasSeen(t *testing.T) {
 	if got := observe(120); got.Named != "k-8" || !got.NamedAt.Equal(in(90)) {
 		t.Errorf("after a time-out it named %q at %s, want k-8 at %s", got.Named, got.NamedAt, in(90))
 	}
-	seen.Observe(in(150), nil)
+	seen.Observe(in(150), in(150), never, nil)
 	if got := observe(180); got.Standing || got.Named != "" || !got.Changed.Equal(in(180)) {
 		t.Errorf("an entry that came back: %+v", got)
+	}
+}
+
+// A request without an answer makes each entry that is valid then count for longer, once: its reporter may have lost
+// the API server, too. One that was silent before is not excused by it.
+func TestOutageMakesValidEntriesCountForLongerOnce(t *testing.T) {
+	const ends = contract.StaleIntervals * 30
+	for name, tt := range map[string]struct {
+		unanswered []int
+		want       int // when it is stale
+	}{
+		"none":                      {nil, ends},
+		"before it was written":     {[]int{-1}, ends},
+		"one":                       {[]int{ends - 1}, ends + 60},
+		"one each minute":           {[]int{50, 110, 170, 230}, ends + 60},
+		"one after it became stale": {[]int{ends}, ends},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, found := &process{}, 0
+			p.at(-60, aIs())
+			for at := range 2 * ends {
+				for _, when := range tt.unanswered {
+					if when <= at {
+						p.unanswered = in(when)
+					}
+				}
+				if p.at(at, aIs(), wrote("a", checked(0, healthy("2", 0)))).degraded() == stale {
+					found = at
+					break
+				}
+			}
+			if found != tt.want {
+				t.Errorf("stale at %d s, want %d s", found, tt.want)
+			}
+		})
 	}
 }
 
@@ -55,10 +92,10 @@ func TestAgeOfAReportThatCannotBeReadIsSinceItsError(t *testing.T) {
 		changed int
 	}{{0, "x", 0}, {30, "x", 0}, {60, "y", 60}, {90, "x", 90}} {
 		r := operatorstatus.Report{Node: "a", Form: operatorstatus.FormCondition, Err: errors.New(step.err)}
-		got := seen.Observe(in(step.at), []operatorstatus.Report{r})[0]
+		got := seen.Observe(in(step.at), in(step.at), never, []operatorstatus.Report{r})[0]
 		stale := in(step.changed + 120)
 		if step.changed == 0 { // how old it was at the start is not known
-			stale = stale.Add(standingPeriod)
+			stale = stale.Add(outagePeriod)
 		}
 		if !got.Entries[0].Changed.Equal(in(step.changed)) || !got.StaleFrom().Equal(stale) {
 			t.Errorf("at %d s: changed at %s, stale from %s", step.at, got.Entries[0].Changed, got.StaleFrom())
@@ -135,7 +172,7 @@ func TestRestartsHideNoSilence(t *testing.T) {
 		t.Errorf("found at %d s, want 200 s; kept is a silence of %d s, want 480 s", found, kept["b"].For)
 	}
 	// A kept silence does not count for another report.
-	r := (&Seen{Resumed: kept}).Observe(in(1000), []operatorstatus.Report{wrote("b", checked(999, healthy("2", 0)))})
+	r := (&Seen{Resumed: kept}).Observe(in(1000), in(1000), never, []operatorstatus.Report{wrote("b", checked(999, healthy("2", 0)))})
 	if !r[0].Entries[0].Changed.Equal(in(1000)) {
 		t.Errorf("another report counts as unchanged since %s", r[0].Entries[0].Changed)
 	}
@@ -166,6 +203,9 @@ func TestWrongClocksChangeNoCondition(t *testing.T) {
 					e.LastChecked, e.Since, e.RoundTrip = checked, checked, checked
 					reports[node] = wrote(node, e)
 				}
+			}
+			if d.chance(10) {
+				right.unanswered, wrong.unanswered = in(at), in(at)
 			}
 			wrong.ahead = errors["a"]
 			a := right.at(at, abc("2"), slices.Collect(maps.Values(rightly))...)

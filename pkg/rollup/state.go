@@ -2,7 +2,6 @@ package rollup
 
 import (
 	"slices"
-	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -72,8 +71,7 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 			continue
 		}
 		row := Row{Node: r.Node, Entry: *entry, State: Stale}
-		until := entry.FreshUntil()
-		if e.before(until) || node != nil && e.unconfirmed(until) {
+		if until := entry.FreshUntil(); e.before(until) || e.Now.Before(until.Add(e.Behind)) {
 			row.State = State(entry.Status)
 		}
 		rows = append(rows, row)
@@ -82,11 +80,4 @@ func (e *evaluation) reportRows(r *Report, node *Node) (rows []Row) {
 		return e.reportRows(r.Overwritten, node)
 	}
 	return rows
-}
-
-// unconfirmed reports whether an entry may have changed before it became stale: the resource was last seen before that.
-func (e *evaluation) unconfirmed(until time.Time) bool {
-	is := !e.Shown.IsZero() && e.Shown.Before(until)
-	e.result.Unconfirmed = e.result.Unconfirmed || is
-	return is
 }

@@ -6,6 +6,7 @@ package serverclock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -29,8 +30,8 @@ func New(local clock.PassiveClock) *Clock { return &Clock{local: local} }
 // Now is the time by the API server's clock.
 func (c *Clock) Now() time.Time { return c.local.Now().Add(time.Duration(c.offset.Load())) }
 
-// Unanswered is when a request last had no response, by the local clock; zero if each had one. A request that reached
-// its own deadline does not count: a webhook that is slow for one resource is no outage.
+// Unanswered is when a request last had no response, by the local clock; zero if each had one. One that was canceled
+// does not count.
 func (c *Clock) Unanswered() time.Time { return *cmp.Or(c.unanswered.Load(), &time.Time{}) }
 
 // Wrap returns a transport that reads the Date of each response.
@@ -45,7 +46,7 @@ type transport struct {
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	sent := t.clock.local.Now()
 	response, err := t.next.RoundTrip(r)
-	if err != nil && !over(r.Context()) {
+	if err != nil && !errors.Is(r.Context().Err(), context.Canceled) {
 		now := t.clock.local.Now()
 		t.clock.unanswered.Store(&now)
 	}
@@ -60,12 +61,6 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.clock.offset.Store(int64(offset))
 	}
 	return response, nil
-}
-
-// over reports whether a request was given up. An http.Client may end one just before its context ends.
-func over(ctx context.Context) bool {
-	deadline, bounded := ctx.Deadline()
-	return ctx.Err() != nil || bounded && !time.Now().Before(deadline)
 }
 
 // WrappedRoundTripper lets client-go find the wrapped transport.

@@ -1,9 +1,11 @@
 package serverclock
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,7 +53,7 @@ func TestTheServersClockCounts(t *testing.T) {
 	}
 }
 
-// A request that reached its own deadline does not show that the API server is away: a webhook may be slow.
+// One that was given up shows nothing.
 func TestUnansweredRequestsAreThoseThatTheServerDoesNotAnswer(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -63,7 +65,7 @@ func TestUnansweredRequestsAreThoseThatTheServerDoesNotAnswer(t *testing.T) {
 		switch r.URL.Path {
 		case "/ends":
 			panic(http.ErrAbortHandler)
-		case "/hangs":
+		case "/hangs", "/canceled":
 			<-end
 		case "/refuses":
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -74,14 +76,20 @@ func TestUnansweredRequestsAreThoseThatTheServerDoesNotAnswer(t *testing.T) {
 	for url, want := range map[string]bool{
 		"http://" + free.Addr().String(): true,
 		server.URL + "/ends":             true,
-		server.URL + "/hangs":            false,
+		server.URL + "/hangs":            true,
+		server.URL + "/canceled":         false,
 		server.URL + "/refuses":          false,
 	} {
 		c := New(clock.RealClock{})
 		before := c.Now()
 		client := http.Client{Transport: c.Wrap(http.DefaultTransport), Timeout: time.Second}
-		response, err := client.Get(url)
-		if err == nil {
+		ctx, cancel := context.WithCancel(t.Context())
+		request, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if strings.HasSuffix(url, "/canceled") {
+			time.AfterFunc(100*time.Millisecond, cancel)
+		}
+		response, err := client.Do(request)
+		if cancel(); err == nil {
 			_ = response.Body.Close()
 		}
 		if at := c.Unanswered(); at.IsZero() == want || want && at.Before(before) {

@@ -25,12 +25,8 @@ import (
 )
 
 const (
-	resync = 5 * time.Minute
-	// afterOutage is how long after the last unanswered request stale reports are excused. Kubelets back off to half a
-	// minute, and until then show a pod that was replaced like one whose reporter stopped.
-	afterOutage = time.Minute + outageSync
-	outageSync  = 10 * time.Second // how often an outage is observed, at least
-	workers     = 4
+	resync  = 5 * time.Minute
+	workers = 4
 )
 
 // Options of a Controller.
@@ -65,10 +61,9 @@ type healthState struct {
 	shown      string    // the version that the watch showed last
 	owner      string    // the other manager that owns KMSPluginsDegraded; empty: none
 	ownedUntil time.Time // when to try again to own it
-	showing    time.Time // when the resource was last known to be up to date: see rollup.Input.Shown
+	showing    time.Time // when the resource was last known to be up to date: see rollup.Input.Behind
 	cleaned    bool      // the reports were removed while the target is off
 	withdrawn  bool      // the conditions were removed, except another owner's
-	outage     rollup.Outage
 	seen       rollup.Seen
 	agreement  rollup.Agreement
 	stood      time.Time              // until when KMSPluginsDegraded may stand, which was True at the first look
@@ -196,7 +191,9 @@ func (c *Controller) sync(ctx context.Context, name string) time.Duration {
 	c.mu.Unlock()
 	s := &healthSync{Controller: c, healthState: e, target: &t, now: now, again: now.Add(resync)}
 	s.node = func(name string) (informers.Node, bool) { return t.Sources.Cluster.Nodes.Get("", name) }
-	s.excuse(err)
+	if s.unanswered = e.watching.at(c.Unanswered()); err != nil {
+		s.unanswered = now
+	}
 	verdict, judged := s.judge(ctx, &in)
 	if !judged { // too little is known for a new one
 		klog.V(2).InfoS("No new verdict: too little is known", "apiServer", name)
@@ -226,6 +223,9 @@ type healthSync struct {
 	node   func(name string) (n informers.Node, exists bool)
 	now    time.Time // by the watchClock, like again
 	again  time.Time // when to sync again at the latest
+	// unanswered is when a request last had no answer: now while the resource cannot be read. To the watch alone, an API
+	// server that drops packets looks like a quiet one.
+	unanswered time.Time
 	// resource is what the watch shows; nil: nothing. before is the attendance before this sync.
 	resource *operatorstatus.Status
 	before   map[string]nodeHistory
@@ -250,9 +250,9 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	if s.resource = resource; resource == nil {
 		judged = t.Sources.Resource.HasSynced()
 	} else {
-		in.Reports = s.seen.Observe(s.now, resource.Reports)
+		in.Reports = s.seen.Observe(s.now, s.showing, s.unanswered, resource.Reports)
 		s.recordSilence()
-		in.Previous, in.Off, in.Outage, in.Agreement = resource.Conditions, t.Off, s.outage, s.agreement
+		in.Previous, in.Off, in.Agreement = resource.Conditions, t.Off, s.agreement
 		if s.shown != "" && !ssa.AtLeast(resource.Version, s.shown) { // etcd was restored
 			s.written = ""
 		}
@@ -260,7 +260,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 			s.showing = s.now
 		}
 		s.showing = rollup.Latest(s.showing, s.watching.at(t.Sources.Resource.Relisted()))
-		in.Shown = s.showing
+		in.Behind = s.now.Sub(s.showing)
 		if s.shown = resource.Version; !ssa.AtLeast(resource.Version, s.written) {
 			in.Previous = s.conditions
 		}
@@ -305,10 +305,12 @@ func (s *healthSync) recordSilence() {
 // relist reads the resource again before reports count as stale, and at most once a minute while they do. The watch
 // may miss changes, if its API server disappeared without closing it, or may show what etcd lost in a restore.
 func (s *healthSync) relist(result *rollup.Result) {
-	stale := func(r rollup.Row) bool { return r.State == rollup.Stale }
 	resource := s.target.Sources.Resource
 	longAgo := s.now.Sub(s.watching.at(resource.Relisted())) > time.Minute
-	if result.Unconfirmed || slices.ContainsFunc(result.Rows, stale) && longAgo {
+	if slices.ContainsFunc(result.Rows, func(r rollup.Row) bool {
+		silent := !r.Changed.IsZero() && !s.now.Before(r.FreshUntil())
+		return silent && (r.State != rollup.Stale || longAgo)
+	}) {
 		resource.Relist()
 	}
 }
@@ -335,44 +337,12 @@ func (s *healthSync) act(ctx context.Context, in *rollup.Input, result *rollup.R
 			written = s.write(ctx, in.Previous, result)
 			s.withdrawn = written == nil && t.Off && t.Clean
 		}
-		s.finish(errors.Join(cleaned, written))
+		err := errors.Join(cleaned, written)
+		if s.Queue.Observe(t.Name, err); err != nil {
+			s.metrics.errors.WithLabelValues(t.Name).Inc()
+		}
 	}
 	return s.withdrawn && (s.cleaned || !slices.ContainsFunc(s.resource.Reports, func(r operatorstatus.Report) bool {
 		return r.Form == operatorstatus.FormCondition
 	}))
-}
-
-// excuse excuses reports that become stale because the API server did not answer recently, or because the operator
-// resource cannot be read. To the watch alone, an API server that drops packets looks like a quiet one.
-func (s *healthSync) excuse(err error) {
-	if at := s.Unanswered(); !at.IsZero() {
-		s.excuseFrom(s.watching.at(at))
-	}
-	if err != nil {
-		s.excuseFrom(s.now)
-		s.requeue(s.now.Add(outageSync))
-	}
-}
-
-// excuseFrom excuses stale reports until afterOutage after a time. An outage may have begun before the first request
-// without an answer, but not before the resource was last shown.
-func (s *healthSync) excuseFrom(from time.Time) {
-	if from.After(s.outage.Until) {
-		if s.outage.Since = from; s.showing.Before(from) {
-			s.outage.Since = s.showing
-		}
-	}
-	s.outage.Until = rollup.Latest(s.outage.Until, from.Add(afterOutage))
-}
-
-// finish keeps the outcome of the writes, and schedules a retry of failed ones.
-func (s *healthSync) finish(err error) {
-	s.Queue.Observe(s.target.Name, err)
-	if err == nil {
-		return
-	}
-	s.metrics.errors.WithLabelValues(s.target.Name).Inc()
-	if !informers.Answered(err) {
-		s.excuseFrom(s.now)
-	}
 }
