@@ -7,6 +7,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // Target is an API server with the status of its delivery. A zero Status is not known yet.
@@ -49,4 +50,6 @@ type Verdict struct {
 	// Done means that nothing of a target is left on its resource, and no managed reporter can write there.
 	Done   bool
 	Judged bool // at least once
+	// Silent has the reports that do not change, by node, to be recorded; nil: not known yet.
+	Silent map[string]rollup.Silence
 }

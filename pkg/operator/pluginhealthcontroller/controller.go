@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -73,8 +74,6 @@ type healthState struct {
 	target   delivery.Snapshot // under mu
 	stands   time.Time         // under mu: since when the Status of target is unchanged
 	verdict  delivery.Verdict  // under mu
-	// silent has the reports that do not change, to be recorded; nil: not known yet. Under mu.
-	silent map[string]rollup.Silence
 }
 
 // watchClock is the local clock, but stands still while the operator resource cannot be read: reports must not age
@@ -146,16 +145,6 @@ func (c *Controller) Verdict(name string) (v delivery.Verdict) {
 	return v
 }
 
-// Silent returns the reports of a target that do not change; nil: they are not known yet.
-func (c *Controller) Silent(name string) map[string]rollup.Silence {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.targets[name]; e != nil {
-		return e.silent
-	}
-	return nil
-}
-
 // Run syncs targets until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
 	c.Queue.Work(ctx, workers, func(ctx context.Context, name string) time.Duration {
@@ -207,10 +196,10 @@ func (c *Controller) sync(ctx context.Context, name string) time.Duration {
 	verdict.Done = verdict.Done && over(&e.target)
 	e.verdict = verdict
 	c.mu.Unlock()
-	if before != verdict {
+	if !reflect.DeepEqual(before, verdict) {
 		c.ClusterOperator.Enqueue(contract.ClusterOperator)
 	}
-	if verdict.Done && !before.Done {
+	if verdict.Done && !before.Done || !maps.Equal(verdict.Silent, before.Silent) {
 		c.Reporters.Enqueue(name)
 	}
 	return max(1, s.again.Sub(e.watching.at(time.Now())))
@@ -251,7 +240,9 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		judged = t.Sources.Resource.HasSynced()
 	} else {
 		in.Reports = s.seen.Observe(s.now, s.showing, s.unanswered, resource.Reports)
-		s.recordSilence()
+		var due time.Time
+		v.Silent, due = s.seen.Silences(s.now)
+		s.requeue(due)
 		in.Previous, in.Off, in.Agreement = resource.Conditions, t.Off, s.agreement
 		if s.shown != "" && !ssa.AtLeast(resource.Version, s.shown) { // etcd was restored
 			s.written = ""
@@ -287,19 +278,6 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 		v.Done = s.act(ctx, in, result, judged)
 	}
 	return v, judged
-}
-
-// recordSilence requests that the reports that do not change are recorded.
-func (s *healthSync) recordSilence() {
-	silent, next := s.seen.Silences(s.now)
-	s.requeue(next)
-	s.mu.Lock()
-	changed := !maps.Equal(silent, s.silent)
-	s.silent = silent
-	s.mu.Unlock()
-	if changed {
-		s.Reporters.Enqueue(s.target.Name)
-	}
 }
 
 // relist reads the resource again before reports count as stale, and at most once a minute while they do. The watch

@@ -2,6 +2,7 @@ package pluginhealthcontroller
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -58,7 +59,7 @@ func TestRestartsOfTheOperatorHideNoSilence(t *testing.T) {
 		for process := range 3 {
 			s.wantWrites(0, "before the time is over")
 			s.until(time.Duration(process+1) * 37 * time.Second)
-			silent := s.Silent("api")
+			silent := s.Verdict("api").Silent
 			if len(silent) != 2 {
 				t.Fatalf("at %s: silent are %v", time.Since(s.start), silent)
 			}
@@ -69,7 +70,7 @@ func TestRestartsOfTheOperatorHideNoSilence(t *testing.T) {
 		s.showWritten()
 		s.showReports("a", "b")
 		s.settled()
-		if silent := s.Silent("api"); len(silent) > 0 {
+		if silent := s.Verdict("api").Silent; len(silent) > 0 {
 			t.Errorf("when they report again, silent are %v", silent)
 		}
 	})
@@ -283,7 +284,7 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		quiet("before any target was set")
 		unknown := withKeys().but(func(t *delivery.Snapshot) { t.SetsKnown = false })
 		s.sets(unknown)
-		if v := s.Verdict("api"); v != (delivery.Verdict{Judged: true}) {
+		if v := s.Verdict("api"); !reflect.DeepEqual(v, delivery.Verdict{Judged: true}) {
 			t.Errorf("the resource is not there, and the verdict is %+v", v)
 		}
 		s.listing(informers.Pods, errors.New("forbidden"))

@@ -33,7 +33,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/must"
 )
 
@@ -47,10 +46,9 @@ func TestMain(m *testing.M) {
 // noRollup is a roll-up with nothing left to remove.
 type noRollup struct{}
 
-func (noRollup) Set(delivery.Snapshot)                   {}
-func (noRollup) Remove(string)                           {}
-func (noRollup) Verdict(string) delivery.Verdict         { return delivery.Verdict{Done: true} }
-func (noRollup) Silent(string) map[string]rollup.Silence { return nil }
+func (noRollup) Set(delivery.Snapshot)           {}
+func (noRollup) Remove(string)                   {}
+func (noRollup) Verdict(string) delivery.Verdict { return delivery.Verdict{Done: true} }
 
 // activeConfig is the configuration of a test.
 type activeConfig struct {

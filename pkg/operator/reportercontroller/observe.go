@@ -40,9 +40,10 @@ func (c *Controller) observe(s *Snapshot, e *serverState) {
 		Deployment: s.deploymentName(),
 	})
 	s.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
-	s.ReportsLeft = !c.Health.Verdict(name).Done
-	if silent := c.Health.Silent(name); silent != nil {
-		state.Silent = silent
+	verdict := c.Health.Verdict(name)
+	s.ReportsLeft = !verdict.Done
+	if verdict.Silent != nil {
+		state.Silent = verdict.Silent
 	}
 	s.Encrypted = c.encrypted()
 	s.ResourceMissing = e.sources.Resource.HasSynced() && e.sources.Destination() == nil

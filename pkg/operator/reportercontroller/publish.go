@@ -16,7 +16,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // Health is what the reporters' controller needs of the controller of the roll-ups.
@@ -26,8 +25,6 @@ type Health interface {
 	Remove(name string)
 	// Verdict returns the last verdict of an API server.
 	Verdict(name string) delivery.Verdict
-	// Silent returns its reports that do not change; nil: they are not known yet.
-	Silent(name string) map[string]rollup.Silence
 }
 
 // publish passes a snapshot of an API server to the roll-up, once per sync. If nothing was decided, it keeps the last
