@@ -63,8 +63,7 @@ type healthState struct {
 	owner      string    // the other manager that owns KMSPluginsDegraded; empty: none
 	ownedUntil time.Time // when to try again to own it
 	showing    time.Time // when the resource was last known to be up to date: see rollup.Input.Behind
-	cleaned    bool      // the reports were removed while the target is off
-	withdrawn  bool      // the conditions were removed, except another owner's
+	removed    bool      // all was removed, except another owner's, while the target is off
 	seen       rollup.Seen
 	agreement  rollup.Agreement
 	stood      time.Time              // until when KMSPluginsDegraded may stand, which was True at the first look
@@ -261,7 +260,7 @@ func (s *healthSync) judge(ctx context.Context, in *rollup.Input) (v delivery.Ve
 	result := rollup.Evaluate(in)
 	s.requeue(result.Deadline)
 	v.Degraded, v.Reporting = result.Conditions[contract.PluginsDegraded], result.Conditions[contract.HealthReporting]
-	s.cleaned, s.withdrawn = s.cleaned && t.Off, s.withdrawn && t.Off && t.Clean
+	s.removed = s.removed && t.Off && t.Clean
 	if t.Off { // when KMS is on again, all nodes have time for their first report
 		s.attendance, s.agreement = nil, rollup.Agreement{}
 	} else if judged {
@@ -298,9 +297,11 @@ func (s *healthSync) act(ctx context.Context, in *rollup.Input, result *rollup.R
 	t := s.target
 	if t.Off && t.Clean {
 		result = &rollup.Result{}
-		s.withdrawn = s.withdrawn || result.Same(in.Previous)
 	}
-	var cleaned, written error
+	var left []string
+	if judged && !s.unread && (t.Off || !t.Unmanaged) {
+		left = s.leftovers(in, result)
+	}
 	wait := s.Queue.Left(t.Name)
 	switch {
 	case t.Off && t.Unmanaged:
@@ -308,19 +309,13 @@ func (s *healthSync) act(ctx context.Context, in *rollup.Input, result *rollup.R
 		s.requeue(s.now.Add(wait))
 	default:
 		// A removal is a patch of the version that was read, so it comes before the write.
-		if judged && !s.unread && !t.Unmanaged && (t.Clean || !t.Off) {
-			cleaned = s.clean(ctx, in)
+		err := s.remove(ctx, left)
+		if len(result.Conditions) > 0 {
+			err = errors.Join(err, s.write(ctx, in.Previous, result))
 		}
-		if !s.withdrawn {
-			written = s.write(ctx, in.Previous, result)
-			s.withdrawn = written == nil && t.Off && t.Clean
-		}
-		err := errors.Join(cleaned, written)
 		if s.Queue.Observe(t.Name, err); err != nil {
 			s.metrics.errors.WithLabelValues(t.Name).Inc()
 		}
 	}
-	return s.withdrawn && (s.cleaned || !slices.ContainsFunc(s.resource.Reports, func(r operatorstatus.Report) bool {
-		return r.Form == operatorstatus.FormCondition
-	}))
+	return t.Off && t.Clean && (s.removed || len(left) == 0)
 }

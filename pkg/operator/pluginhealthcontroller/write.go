@@ -75,66 +75,21 @@ func (s *healthSync) apply(ctx context.Context, conditions map[string]operatorst
 		s.owner, s.ownedUntil = owner, s.now.Add(resync)
 		s.requeue(s.now.Add(1)) // for KMSHealthReporting, which reports the owner
 	}
-	if len(conditions) == 0 && (err == nil || apierrors.IsInvalid(err)) {
-		return s.withdraw(ctx, o)
-	}
 	return o, err
 }
 
-// withdraw removes what Server-Side Apply cannot remove. A person's edit may own a part of a condition, too. And the
-// last elements of a list stay if another writer created the list by a PUT: then the apply is Invalid, and o is nil.
-func (s *healthSync) withdraw(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
-	defer cancel()
-	var err error
-	if o == nil {
-		o, err = s.read(ctx)
-	}
-	if err == nil {
-		own := slices.DeleteFunc(slices.Clone(rollup.Types), func(conditionType string) bool {
-			return slices.ContainsFunc(operatorstatus.Managers(o, conditionType), ssa.IsOther)
-		})
-		if body := operatorstatus.Removal(o, own); body != nil {
-			o, err = s.patch(ctx, body, contract.OperatorName)
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("remove conditions of %s: %w", s.target.ReportsTo(), err)
-	}
-	return o, nil
-}
-
-// patch sends a JSON patch of the resource's status.
-func (s *healthSync) patch(ctx context.Context, body []byte, manager string) (*unstructured.Unstructured, error) {
-	to := s.target.ReportsTo()
-	return s.Client.Resource(to.GVR()).Patch(ctx, to.Name, types.JSONPatchType, body,
-		metav1.PatchOptions{FieldManager: manager}, "status")
-}
-
-// read reads the resource from etcd, with its managed fields, by a list: the operator has no right to get it.
-func (s *healthSync) read(ctx context.Context) (*unstructured.Unstructured, error) {
-	to := s.target.ReportsTo()
-	list, err := s.Client.Resource(to.GVR()).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + to.Name})
-	if err == nil && len(list.Items) == 0 {
-		err = apierrors.NewNotFound(to.GVR().GroupResource(), to.Name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &list.Items[0], nil
-}
-
-// leftovers returns the nodes of the reports that no reporter will write again: all, once the API server is off and its
-// reporters are removed; stale ones of a node that does not exist; and those stale for a QuietPeriod on a node that
-// should not report. After all were removed once, others than stale ones have a writer that is not known.
-func (s *healthSync) leftovers(in *rollup.Input) (gone []string) {
+// leftovers returns the types of conditions that nobody will write again. Of the reports these are all, once the API
+// server is off and its reporters are removed; stale ones of a node that does not exist; and those stale for a
+// QuietPeriod on a node that should not report. After all were removed once, others than stale ones have a writer that
+// is not known. The roll-up's are left over while the API server is off and has none.
+func (s *healthSync) leftovers(in *rollup.Input, result *rollup.Result) (gone []string) {
 	off := s.target.Off
 	for _, r := range in.Reports {
-		if r.Form != operatorstatus.FormCondition || in.Expects(r.Node) && !off {
+		if r.Form != operatorstatus.FormCondition || in.Expects(r.Node) && !off || off && !s.target.Clean {
 			continue
 		}
 		due := r.StaleFrom()
-		if off && !s.cleaned {
+		if off && !s.removed {
 			due = s.now
 		} else if _, exists := s.node(r.Node); exists && !off {
 			due = due.Add(rollup.QuietPeriod)
@@ -143,45 +98,57 @@ func (s *healthSync) leftovers(in *rollup.Input) (gone []string) {
 			s.requeue(due)
 			continue
 		}
-		gone = append(gone, r.Node)
+		gone = append(gone, contract.ConditionType(r.Node))
+	}
+	for _, own := range rollup.Types {
+		if _, has := in.Previous[own]; has && len(result.Conditions) == 0 && !s.removed {
+			gone = append(gone, own)
+		}
 	}
 	return gone
 }
 
-// clean removes leftovers of this project: the field managers show who wrote a report. A write after the object was
-// read makes the removal a conflict; the watch will deliver that write.
-func (s *healthSync) clean(ctx context.Context, in *rollup.Input) error {
-	left := s.leftovers(in)
+// remove removes leftovers of this project: the field managers show who wrote a condition. Server-Side Apply would not
+// remove a condition of which a person's edit owns a part, or the last of a list that another writer created by a PUT.
+// A write after the object was read makes the removal a conflict; the watch will deliver that write.
+func (s *healthSync) remove(ctx context.Context, left []string) error {
 	if len(left) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ssa.RequestTimeout)
 	defer cancel()
 	to := s.target.ReportsTo()
-	o, err := s.read(ctx)
+	client := s.Client.Resource(to.GVR())
+	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + to.Name}) // there is no right to get it
 	if err != nil {
-		return fmt.Errorf("read the writers of reports of %s: %w", to, err)
+		return fmt.Errorf("read the writers of conditions of %s: %w", to, err)
 	}
-	var nodes, gone []string
-	for _, node := range left {
-		conditionType, ours := contract.ConditionType(node), func(m string) bool { return contract.WritesFor(m, node) }
-		if slices.ContainsFunc(operatorstatus.Managers(o, conditionType), ours) {
-			nodes, gone = append(nodes, node), append(gone, conditionType)
-		}
+	if len(list.Items) == 0 { // the watch will deliver its deletion
+		return nil
 	}
-	if body := operatorstatus.Removal(o, gone); body != nil {
-		_, err = s.patch(ctx, body, cleanupManager)
+	o := &list.Items[0]
+	left = slices.DeleteFunc(left, func(conditionType string) bool {
+		managers := operatorstatus.Managers(o, conditionType)
+		node, isReport := contract.NodeOf(conditionType)
+		ours := func(manager string) bool { return contract.WritesFor(manager, node) }
+		return isReport && !slices.ContainsFunc(managers, ours) || !isReport && slices.ContainsFunc(managers, ssa.IsOther)
+	})
+	if body := operatorstatus.Removal(o, left); body != nil {
+		_, err = client.Patch(ctx, to.Name, types.JSONPatchType, body,
+			metav1.PatchOptions{FieldManager: cleanupManager}, "status")
 		if apierrors.IsConflict(err) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("remove reports of %s: %w", to, err)
+			return fmt.Errorf("remove conditions of %s: %w", to, err)
 		}
 	}
-	s.cleaned = s.target.Off
-	for _, node := range nodes {
-		s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved,
-			fmt.Sprintf("the report of node %s on %s, which no reporter writes any more", node, to))
+	s.removed = s.target.Off && s.target.Clean
+	for _, conditionType := range left {
+		if node, isReport := contract.NodeOf(conditionType); isReport {
+			s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved,
+				fmt.Sprintf("the report of node %s on %s, which no reporter writes any more", node, to))
+		}
 	}
 	return nil
 }

@@ -12,7 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
@@ -155,7 +157,7 @@ func TestLeftovers(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		report       rollup.Report
-		off, cleaned bool
+		off, removed bool
 		due          time.Duration // from now; zero: not checked
 		stays        bool
 	}{
@@ -173,10 +175,10 @@ func TestLeftovers(t *testing.T) {
 		{"off, and written again", aged("a", 0), true, true, valid, true},
 		{"off, written again, and stale", aged("a", valid), true, true, 0, false},
 	} {
-		s := syncingOf(withKeys("2").but(func(t *delivery.Snapshot) { t.Off = tt.off }), abc)
-		s.cleaned = tt.cleaned
+		s := syncingOf(withKeys("2").but(func(t *delivery.Snapshot) { t.Off, t.Clean = tt.off, tt.off }), abc)
+		s.removed = tt.removed
 		gone := s.leftovers(&rollup.Input{Reports: []rollup.Report{tt.report},
-			Nodes: []rollup.Node{{Name: "a", Keys: []string{"2"}}, {Name: "b", Keys: []string{}}, {Name: "c"}}})
+			Nodes: []rollup.Node{{Name: "a", Keys: []string{"2"}}, {Name: "b", Keys: []string{}}, {Name: "c"}}}, &rollup.Result{})
 		if (len(gone) == 0) != tt.stays {
 			t.Errorf("%s: %+v", tt.name, gone)
 		}
@@ -241,22 +243,21 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		s.begin()
 		off := withKeys("2").but(func(t *delivery.Snapshot) { t.Off = true })
 		s.sets(off)
-		if w := s.wantWrites(1, "the roll-up is removed first"); w.apply != nil || w.kind != types.ApplyPatchType {
+		if w := s.wantsRemoved(1, "the roll-up is removed first"); strings.Count(w.body, "remove") != len(rollup.Types) {
 			t.Errorf("written: %s", w.body)
 		}
-		s.wantsRemoved(0, "reporters may still write")
-		s.showWritten()
-		s.settled()
+		s.shown = nil
+		s.shows()
 		done(false, "reporters may still write")
 
 		off.Clean = true
 		s.sets(off)
-		s.wantsRemoved(1, "none writes")
+		s.wantsRemoved(2, "none writes")
 		for range 3 {
 			s.Queue.Enqueue("api")
 			s.settled()
 		}
-		s.wantsRemoved(1, "once")
+		s.wantsRemoved(2, "once")
 
 		// A reporter writes its report again, which does not delay the removal.
 		delete(s.reports, "b")
@@ -265,7 +266,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 			s.showReports("a")
 			s.settled()
 		}
-		s.wantsRemoved(1, "it was written again")
+		s.wantsRemoved(2, "it was written again")
 		done(true, "a report was written again")
 		s.reports = nil
 		s.shows()
@@ -300,14 +301,14 @@ func TestATargetThatIsOffIsDoneThoughAnotherManagersConditionIsLeft(t *testing.T
 			s.show() // without reports, but with the conditions
 			s.settled()
 		}
-		s.wantWrites(2, "the reports and the roll-up, each once")
+		s.wantWrites(1, "the reports and the roll-up, once")
 		if !s.Verdict("api").Done {
 			t.Errorf("the verdict is %+v", s.Verdict("api"))
 		}
 	})
 }
 
-// Server-Side Apply leaves a condition that a person's edit owns, too. Another manager's condition stays.
+// A condition that a person's edit owns, too, is removed. Another manager's condition stays.
 func TestWithdrawalKeepsWhatAnotherManagerOwns(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		owned := func(manager string) any {
@@ -316,11 +317,12 @@ func TestWithdrawalKeepsWhatAnotherManagerOwns(t *testing.T) {
 		}
 		for other, want := range map[string]int{"kubectl-edit": 1, contract.OperatorName: 1, "kms-plugins-operator": 0} {
 			before := len(s.removals())
-			o := &unstructured.Unstructured{Object: map[string]any{
+			o := &unstructured.UnstructuredList{Items: []unstructured.Unstructured{{Object: map[string]any{
 				"metadata": map[string]any{"managedFields": []any{owned(contract.OperatorName), owned(other)}},
-				"status":   map[string]any{"conditions": []any{map[string]any{"type": contract.PluginsDegraded}}}}}
-			sync := &healthSync{Controller: s.Controller, target: &withKeys("2").Snapshot}
-			if _, err := sync.withdraw(s.ctx, o); err != nil || len(s.removals())-before != want {
+				"status":   map[string]any{"conditions": []any{map[string]any{"type": contract.PluginsDegraded}}}}}}}
+			s.client.PrependReactor("list", cluster.Resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, o, nil })
+			sync := &healthSync{Controller: s.Controller, healthState: &healthState{}, target: &withKeys("2").Snapshot}
+			if err := sync.remove(s.ctx, []string{contract.PluginsDegraded}); err != nil || len(s.removals())-before != want {
 				t.Errorf("beside %s: %d removals, want %d (%v)", other, len(s.removals())-before, want, err)
 			}
 		}
