@@ -46,7 +46,7 @@ func newBeside(t *delivery.Snapshot, pod *corev1.Pod, plugins []v1alpha1.Plugin,
 
 // faults returns the plugins' and the reporter's containers that cannot start.
 func (l *look) faults(b *beside) (all []rollup.Finding) {
-	l.containers = map[string]containerHistory{}
+	l.loops = map[string]bool{}
 	add := func(pod *corev1.Pod, container, reason, why string) {
 		if why != "" {
 			all = append(all, rollup.Finding{Reason: reason, Node: b.pod.Spec.NodeName, Detail: why,
@@ -64,14 +64,12 @@ func (l *look) faults(b *beside) (all []rollup.Finding) {
 				reason = contract.ReporterNotRunning
 			}
 			key := podUID(pod) + " " + s.Name
-			was, had := l.was.containers[key]
+			loops, had := l.was.loops[key]
 			if !had && l.first && s.RestartCount > 1 { // the condition of an earlier process may be about it
-				was.loops = l.degraded.Reason == reason || l.reporting.Reason == reason
+				loops = l.degraded.Reason == reason || l.reporting.Reason == reason
 			}
-			why, next := cannotStart(&s, was, l.now)
-			if l.containers[key] = next; next.loops && !next.since.IsZero() {
-				l.requeue(next.since.Add(calm))
-			}
+			var why string
+			why, l.loops[key] = l.cannotStart(&s, loops)
 			add(pod, s.Name, reason, why)
 		}
 	}
@@ -98,17 +96,10 @@ const (
 	crashLoop = "CrashLoopBackOff"
 )
 
-// containerHistory is what is remembered of a container of a pod.
-type containerHistory struct {
-	loops bool      // the kubelet has waited to start it again, and it has not run for long enough since
-	id    string    // of the container that runs
-	since time.Time // when that was first seen; zero: none runs
-}
-
 // cannotStart returns why a container cannot start, or ends soon after each start, with an error or not; empty: nothing
-// shows that. The text has nothing that changes by itself, such as the seconds of a back-off.
-func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time) (why string, next containerHistory) {
-	next.loops = was.loops
+// shows that. The text has nothing that changes by itself, such as the seconds of a back-off. loops means that the
+// kubelet has waited to start it again, and it has not run for long enough since.
+func (l *look) cannotStart(s *corev1.ContainerStatus, loops bool) (why string, stillLoops bool) {
 	last := s.LastTerminationState.Terminated
 	if s.State.Terminated != nil {
 		last = s.State.Terminated
@@ -116,31 +107,26 @@ func cannotStart(s *corev1.ContainerStatus, was containerHistory, now time.Time)
 	if w := s.State.Waiting; w != nil {
 		switch w.Reason {
 		case "", "ContainerCreating", "PodInitializing", "RestartingAllContainers":
-			return "", next
+			return "", loops
 		case "ErrImagePull", "ImagePullBackOff": // they alternate, with different messages
-			return "ImagePullBackOff", next
+			return "ImagePullBackOff", loops
 		case crashLoop:
-			next.loops = true
-			return crashLoop + exit(last), next
+			return crashLoop + exit(last), true
 		}
-		return joined(w.Reason, w.Message), next
+		return joined(w.Reason, w.Message), loops
 	}
 	if running := s.State.Running; running != nil {
-		next.id = s.ContainerID + " " + running.StartedAt.String()
-		if next.since = now; next.id == was.id {
-			next.since = was.since
+		started := l.since(fmt.Sprint("runs ", s.Name, s.ContainerID, running.StartedAt), false).Add(calm)
+		if loops = loops && l.now.Before(started); loops {
+			l.requeue(started)
 		}
-		next.loops = next.loops && now.Before(next.since.Add(calm))
 	}
-	next.loops = next.loops && !hasCompleted(s)
-	if next.loops {
-		return crashLoop + exit(last), next
+	completed := s.State.Terminated != nil && s.Ready // an init container: no other one that has ended is Ready
+	if loops && !completed {
+		return crashLoop + exit(last), true
 	}
-	return "", next
+	return "", false
 }
-
-// hasCompleted reports whether it is an init container that has done its work: no other one that has ended is Ready.
-func hasCompleted(s *corev1.ContainerStatus) bool { return s.State.Terminated != nil && s.Ready }
 
 // exit describes how a container ended. The kubelet's reason is Error, for example, or OOMKilled.
 func exit(t *corev1.ContainerStateTerminated) string {

@@ -163,7 +163,9 @@ func TestFaults(t *testing.T) {
 }
 
 // lookOf returns a look at node a that is not the first one.
-func lookOf(of *target) *look { return &look{healthSync: syncingOf(of, abc)} }
+func lookOf(of *target) *look {
+	return &look{healthSync: syncingOf(of, abc), nodeHistory: nodeHistory{began: map[string]time.Time{}}}
+}
 
 // saying returns the status of a container that waits, with a reason and a message.
 func saying(reason, message string) corev1.ContainerStatus {
@@ -198,7 +200,7 @@ func TestContainerThatCannotStart(t *testing.T) {
 		{"an init container completed after two reboots", after(completed("kms"), 2, 0), ""},
 		{"it runs after many restarts", after(runs(time.Second), 9, 1), ""},
 	} {
-		if why, _ := cannotStart(&tt.status, containerHistory{}, now); why != tt.want {
+		if why, _ := lookOf(withKeys("2")).cannotStart(&tt.status, false); why != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, why, tt.want)
 		}
 	}
@@ -231,10 +233,12 @@ func TestContainerRecoversWhenItWasSeenToRunForAWhile(t *testing.T) {
 		"an init container": {{0, waits(1), loop(1)}, {minute, ended("kms", 1, 0), loop(1)}, {2 * minute, done, ""},
 			{3 * minute, done, ""}},
 	} {
-		var was containerHistory
+		l, loops := lookOf(withKeys("2")), false
+		l.was = l.nodeHistory
 		for i, step := range steps {
 			var why string
-			if why, was = cannotStart(&step.status, was, now.Add(step.at)); why != step.want {
+			l.now = now.Add(step.at)
+			if why, loops = l.cannotStart(&step.status, loops); why != step.want {
 				t.Errorf("%s, step %d: %q, want %q", name, i, why, step.want)
 			}
 		}

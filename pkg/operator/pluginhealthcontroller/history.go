@@ -23,27 +23,20 @@ const (
 	// graceful shutdown (up to 135 seconds on OpenShift) and the successor's start. The pod does not show that its plugins
 	// have stopped first: a kubelet does not update its status while it terminates.
 	replacePeriod = 5 * time.Minute
-	// rowEnds is how long without a restart ends a series of restarts. A series excuses for rollup.MaxExcuse in all.
+	// rowEnds is how long without a restart ends a row of restarts. A row excuses for rollup.MaxExcuse in all.
 	rowEnds = 10 * time.Minute
 	// downPeriod is for how long a Node that is not Ready excuses its reports.
 	downPeriod = 30 * time.Minute
 )
 
-// nodeHistory is what is remembered of one node: its API server's pod, and who reports on it. Times are when this
-// process saw something; zero: at the first look. A deleted reporter's UID is kept as long as the report names it,
-// since that counts until it is stale.
+// nodeHistory is what is remembered of one node: its API server's pod, and who reports on it. A deleted reporter's UID
+// is kept as long as the report names it, since that counts until it is stale.
 type nodeHistory struct {
-	pods    map[string]time.Time // the API server's pods, by their UIDs
-	server  string               // the UID, on its node, of the one that counts
-	writers []string             // the UIDs of their pods, and of the API server's, which may have a sidecar
+	server  string               // the UID, on its node, of the API server's pod that counts
+	writers []string             // the UIDs of its reporters' pods, and of itself: it may have a sidecar
 	taken   bool                 // one of them has reported; until then those of its other pods count, too
-	plugins string               // keyIDs and sockets of the pod's plugins, and since when it has these
-	since   time.Time
-	began   map[string]time.Time // since when it has what until was asked about, while it has it
-	starts  string               // changes with each start and end of its API server and of plugins
-	// restart is the last restart, and row the first of its series; zero: none was seen.
-	restart, row time.Time
-	containers   map[string]containerHistory
+	began   map[string]time.Time // since when that is so which since was asked about, while it is
+	loops   map[string]bool      // containers that the kubelet waited to start, until they ran for long enough
 }
 
 // look is one look at a node.
@@ -77,30 +70,23 @@ func (s *healthSync) lookAt(node string, in *rollup.Input) *look {
 	return l
 }
 
-// until returns when something that is so now has been so for a period. If an earlier process had found that, it has.
-func (l *look) until(what string, found bool, period time.Duration) time.Time {
+// since returns when this process saw first what is so now; zero: an earlier process had found it.
+func (l *look) since(what string, found bool) time.Time {
 	began, had := l.was.began[what]
-	if !had && l.first && found {
-		began = l.now.Add(-period)
-	} else if !had {
+	if !had && !(l.first && found) {
 		began = l.now
 	}
 	l.began[what] = began
-	return began.Add(period)
+	return began
 }
 
 // choose returns the pod on a node that counts (nil: none), and the others that are not being deleted. It is the one
 // that the delivery serves, else the newest.
 func (l *look) choose(pods []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.Pod) {
-	l.pods = map[string]time.Time{}
 	for _, pod := range pods {
 		if pod.DeletionTimestamp == nil {
-			uid := podUID(pod)
-			seen, had := l.was.pods[uid]
-			if !had && !l.first {
-				seen = l.now
-			}
-			l.pods[uid], second = seen, append(second, pod)
+			l.podSeen(pod)
+			second = append(second, pod)
 		}
 	}
 	at := slices.IndexFunc(second, func(p *corev1.Pod) bool {
@@ -121,6 +107,9 @@ func (l *look) choose(pods []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.
 	return chosen, second
 }
 
+// podSeen returns when a pod of the API server was first seen; zero: at the process's first look.
+func (l *look) podSeen(pod *corev1.Pod) time.Time { return l.since("pod "+podUID(pod), true) }
+
 // podUID returns the UID of a pod on its node, else the UID of its object.
 func podUID(pod *corev1.Pod) string {
 	if uid, err := objects.PodUID(pod); err == nil && uid != "" {
@@ -132,15 +121,18 @@ func podUID(pod *corev1.Pod) string {
 // complete adds what is remembered of a node, and remembers what is seen. ours are the reporters' pods on it.
 func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
 	l.server, _ = objects.PodUID(b.pod) // no companion belongs to a pod without a UID
-	n.PodSeen = l.pods[podUID(b.pod)]
+	n.PodSeen = l.podSeen(b.pod)
 	attended := l.attend(ours)
 	n.Writers, n.Unattended = l.writers, l.target.Unmanaged && !attended && !objects.Injected(&b.pod.Spec)
-	l.expect(n)
+	// The first reports are due anew when its plugins change. If KMSPluginsDegraded is Unknown at the process's first look,
+	// it stays so: the plugins seen then count as overdue.
+	since := l.since(fmt.Sprint("plugins ", n.Sockets), l.degraded.Status == operatorstatus.Unknown)
+	n.Due = rollup.Latest(since, n.PodSeen).Add(rollup.FirstReport)
 	l.excuse(n, b)
 	n.Faults = l.faults(b)
 	if l.target.Plugins != nil && b.unencrypted() {
 		found := l.degraded.Reason == contract.EncryptionNotConfigured
-		if due := l.until("not encrypted", found, rollup.FirstReport); l.now.Before(due) {
+		if due := l.since("not encrypted", found).Add(rollup.FirstReport); l.now.Before(due) {
 			n.WriteKeyNotKnown = true
 			l.requeue(due)
 		} else {
@@ -179,37 +171,21 @@ func (l *look) attend(ours []*corev1.Pod) (attended bool) {
 	return attended
 }
 
-// expect sets when the first reports of a node are due: all of them begin anew when its plugins change. If
-// KMSPluginsDegraded is Unknown at the process's first look, it stays so: the plugins seen then count as overdue.
-func (l *look) expect(n *rollup.Node) {
-	l.plugins, l.since = fmt.Sprint(n.Sockets), l.was.since
-	if l.plugins != l.was.plugins && !(l.first && l.degraded.Status == operatorstatus.Unknown) {
-		l.since = l.now
-	}
-	n.Due = rollup.Latest(l.since, n.PodSeen).Add(rollup.FirstReport)
-}
-
 // excuse sets until when a silence of the node, or a missing socket, is excused.
 func (l *look) excuse(n *rollup.Node, b *beside) {
-	l.starts, l.restart, l.row = b.starts(), l.was.restart, l.was.row
-	if l.starts != l.was.starts && !l.first {
-		if l.restart.IsZero() || l.now.Sub(l.restart) > rowEnds {
-			l.row = l.now
-		}
-		l.restart = l.now
-	}
-	if !l.restart.IsZero() {
-		n.QuietUntil = l.restart.Add(rollup.QuietPeriod)
-		if ends := l.row.Add(rollup.MaxExcuse); ends.Before(n.QuietUntil) {
+	if restart := l.since("starts "+b.starts(), true); l.now.Before(restart.Add(rowEnds)) {
+		l.requeue(restart.Add(rowEnds))
+		n.QuietUntil = restart.Add(rollup.QuietPeriod)
+		if ends := l.since("row of restarts", false).Add(rollup.MaxExcuse); ends.Before(n.QuietUntil) {
 			n.QuietUntil = ends
 		}
 	}
 	if l.replaced(b.pod) {
-		found := l.degraded.Status == operatorstatus.True
-		n.QuietUntil = rollup.Latest(n.QuietUntil, l.until("replaced", found, replacePeriod))
+		since := l.since("replaced", l.degraded.Status == operatorstatus.True)
+		n.QuietUntil = rollup.Latest(n.QuietUntil, since.Add(replacePeriod))
 	}
 	if !n.Ready {
-		n.DownUntil = l.until("not Ready", l.degraded.Status == operatorstatus.Unknown, downPeriod)
+		n.DownUntil = l.since("not Ready", l.degraded.Status == operatorstatus.Unknown).Add(downPeriod)
 	}
 }
 

@@ -141,7 +141,7 @@ func TestStartsThatWereSeenExcuseSilence(t *testing.T) {
 			{30 * minute, served(beforeUID, "2"), 33 * minute}},
 		"a row of restarts": {{0, served(serverUID, "1"), -1}, {10 * minute, served(serverUID, "2"), 13 * minute},
 			{14 * minute, served(serverUID, "3"), 15 * minute}, {20 * minute, served(serverUID, "4"), 15 * minute},
-			{31 * minute, served(serverUID, "5"), 34 * minute}},
+			{30 * minute, served(serverUID, "4"), -1}, {31 * minute, served(serverUID, "5"), 34 * minute}},
 	} {
 		l := lookingAt(withKeys("2"))
 		for i, step := range steps {
@@ -222,7 +222,7 @@ func TestExcuseThatEndedBeforeThisProcessStaysEnded(t *testing.T) {
 			tt.begins(l)
 			if ended {
 				tt.ended(l)
-				want = now
+				want = time.Time{}.Add(tt.period)
 			}
 			for _, at := range []time.Duration{0, time.Minute} {
 				if got := tt.until(l.at(at, withUID(serverUID), withUID(beforeUID))); !got.Equal(want) {

@@ -95,7 +95,8 @@ func (s *healthSync) expect(in *rollup.Input, pods, ours map[string][]*corev1.Po
 				n.Pods = append(n.Pods, p.Namespace+"/"+p.Name)
 			}
 			slices.Sort(n.Pods)
-			n.PodsDue = look.until("several pods", look.reporting.Reason == contract.SeveralPods, rollup.FirstReport)
+			since := look.since("several pods", look.reporting.Reason == contract.SeveralPods)
+			n.PodsDue = since.Add(rollup.FirstReport)
 		}
 		served := b.reporter != nil && isAgent(b.reporter) || b.reporter == nil && s.target.State.Mode.ServesNode()
 		if served && !in.Alone {
@@ -117,20 +118,13 @@ func (s *healthSync) expect(in *rollup.Input, pods, ours map[string][]*corev1.Po
 // hosts returns a pod for each node that should have an agent, for an API server that runs outside of pods.
 func (s *healthSync) hosts() (pods []*corev1.Pod) {
 	for _, n := range s.target.Sources.Cluster.Nodes.List() {
-		if s.selects(n) {
+		_, controlPlane := n.Labels[objects.ControlPlaneLabel] // the default
+		selected := labels.SelectorFromSet(s.target.NodeSelector).Matches(labels.Set(n.Labels))
+		if selected && (controlPlane || s.target.NodeSelector != nil) {
 			pods = append(pods, &corev1.Pod{Spec: corev1.PodSpec{NodeName: n.Name}})
 		}
 	}
 	return pods
-}
-
-// selects reports whether the agents' DaemonSet selects a node.
-func (s *healthSync) selects(n informers.Node) bool {
-	if s.target.NodeSelector == nil {
-		_, is := n.Labels[objects.ControlPlaneLabel]
-		return is
-	}
-	return labels.SelectorFromSet(s.target.NodeSelector).Matches(labels.Set(n.Labels))
 }
 
 // readSources reports whether all sources were read or are denied, and adds denials to the input. A denial of the API
