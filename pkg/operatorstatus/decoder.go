@@ -2,7 +2,6 @@ package operatorstatus
 
 import (
 	"bytes"
-	"encoding/json"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,11 +26,22 @@ type needed struct {
 		Annotations     map[string]any `json:"annotations"`
 	} `json:"metadata"`
 	Status struct {
-		Conditions       []json.RawMessage `json:"conditions"`
-		EncryptionStatus any               `json:"encryptionStatus"`
-		OAuthAPIServer   any               `json:"oauthAPIServer"`
-		NodeStatuses     any               `json:"nodeStatuses"`
+		Conditions       []ownCondition `json:"conditions"`
+		EncryptionStatus any            `json:"encryptionStatus"`
+		OAuthAPIServer   any            `json:"oauthAPIServer"`
+		NodeStatuses     any            `json:"nodeStatuses"`
 	} `json:"status"`
+}
+
+// ownCondition is a condition of this project; nil: another one.
+type ownCondition map[string]any
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *ownCondition) UnmarshalJSON(data []byte) error {
+	if bytes.Contains(data, []byte(`"`+prefix)) {
+		return utiljson.Unmarshal(data, (*map[string]any)(c))
+	}
+	return nil
 }
 
 // Decode implements runtime.Decoder.
@@ -41,28 +51,8 @@ func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	if err := utiljson.Unmarshal(data, &n); err != nil || n.Metadata.Name == "" { // also a Status or a bookmark
 		return d.Decoder.Decode(data, defaults, into)
 	}
-	conditions := make([]any, len(n.Status.Conditions))
-	for i, raw := range n.Status.Conditions {
-		if bytes.Contains(raw, []byte(`"`+prefix)) {
-			_ = utiljson.Unmarshal(raw, &conditions[i]) // it is valid JSON
-		}
-	}
-	o := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": n.APIVersion,
-		"kind":       n.Kind,
-		"metadata": map[string]any{
-			"name":            n.Metadata.Name,
-			"uid":             n.Metadata.UID,
-			"resourceVersion": n.Metadata.ResourceVersion,
-			"annotations":     n.Metadata.Annotations,
-		},
-		"status": map[string]any{
-			"conditions":       conditions,
-			"encryptionStatus": n.Status.EncryptionStatus,
-			"oauthAPIServer":   n.Status.OAuthAPIServer,
-			"nodeStatuses":     n.Status.NodeStatuses,
-		},
-	}}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&n)
+	o := &unstructured.Unstructured{Object: fields}
 	kind := o.GroupVersionKind()
-	return o, &kind, nil
+	return o, &kind, err
 }

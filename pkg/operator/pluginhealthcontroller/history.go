@@ -124,8 +124,8 @@ func (l *look) complete(n *rollup.Node, b *beside, ours []*corev1.Pod) {
 	n.PodSeen = l.podSeen(b.pod)
 	attended := l.attend(ours)
 	n.Writers, n.Unattended = l.writers, l.target.Unmanaged && !attended && !objects.Injected(&b.pod.Spec)
-	// The first reports are due anew when its plugins change. If KMSPluginsDegraded is Unknown at the process's first look,
-	// it stays so: the plugins seen then count as overdue.
+	// The first reports are due anew when its plugins change. If KMSPluginsDegraded is Unknown at the process's first
+	// look, it stays so: the plugins seen then count as overdue.
 	since := l.since(fmt.Sprint("plugins ", n.Sockets), l.degraded.Status == operatorstatus.Unknown)
 	n.Due = rollup.Latest(since, n.PodSeen).Add(rollup.FirstReport)
 	l.excuse(n, b)

@@ -119,7 +119,8 @@ func (s *healthSync) remove(ctx context.Context, left []string) error {
 	defer cancel()
 	to := s.target.ReportsTo()
 	client := s.Client.Resource(to.GVR())
-	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + to.Name}) // there is no right to get it
+	// The operator has no right to get it.
+	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + to.Name})
 	if err != nil {
 		return fmt.Errorf("read the writers of conditions of %s: %w", to, err)
 	}
