@@ -65,7 +65,7 @@ func TestWhatAFileMayBe(t *testing.T) {
 		"no object":            {"- a\n- b\n", nil, "cannot unmarshal array"},
 		"no YAML":              {"kind: [", nil, "error converting YAML to JSON"},
 		"broken later":         {block + "---\nkind: [", nil, "error converting YAML to JSON"},
-		"gzip":                 {"\x1f\x8b\x08\x00", nil, "is compressed; unpack it first"},
+		"gzip":                 {"\x1f\x8b\x08\x00", nil, "(unpack an archive first)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(in(t, map[string]string{"f": tt.text}), "f")
@@ -121,7 +121,7 @@ func TestAFolderIsSearched(t *testing.T) {
 	}{
 		"by the files' content": {map[string]string{
 			"a/b/cluster.yaml": apiServer, "a/b/auth.json": auth, "a/b/other.yaml": strings.ReplaceAll(block, "cluster", "other"),
-			"a/b/broken.yaml": "operator.openshift.io/v1 KubeAPIServer: [", "a/b/broken-else.yaml": "nonsense: [",
+			"a/b/broken.yaml": "kind: KubeAPIServer\napiVersion: operator.openshift.io/v1: [", "a/b/broken-else.yaml": "nonsense: [",
 			"a/b/cluster.yaml.log": block, "reporter.json": report,
 		}, []string{"authentications a", "kubeapiservers a"}, []string{"/a/b/broken.yaml: error parsing"}, "12:34:55"},
 		"of a resource found twice the newer counts": {map[string]string{"1.json": apiServer, "2.json": newer, "3.json": apiServer}, []string{"kubeapiservers a"}, nil, "12:44:50"},
@@ -137,10 +137,10 @@ func TestAFolderIsSearched(t *testing.T) {
 			"monitoring/prometheus/prometheus-k8s-0/active-targets.json": `{"data":{"activeTargets":[{"labels":{"job":"kms-health-operator"}}]}}`,
 			"monitoring/alertmanager/alerts.json":                        `[{"labels":{"namespace":"openshift-kms-health"}}]`,
 		}, []string{"kubeapiservers a"}, nil, ""},
-		// What the script could not gather may be unhealthy. A failed step may still have gathered most of its objects.
+		// What the script could not gather may be unhealthy, and so may the rest of what it gathered in part.
 		"resources that were not gathered": {map[string]string{kube: apiServer, "kms-health/incomplete.txt": "metrics in Prometheus\nkubeapiservers.operator.openshift.io/cluster\n" +
 			"openshiftapiservers.operator.openshift.io/cluster\nkmshealths.kmshealth.openshift.io/\n"}, []string{"kubeapiservers a"},
-			[]string{"kmshealths.kmshealth.openshift.io was not gathered", "openshiftapiservers.operator.openshift.io/cluster was not gathered"}, ""},
+			[]string{"kubeapiservers.operator.openshift.io/cluster was not gathered, or not all of it", "openshiftapiservers.operator.openshift.io/cluster was not", "kmshealths.kmshealth.openshift.io was not"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(in(t, tt.files))
