@@ -2,8 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -53,8 +51,7 @@ func newStoredKeys(e environment) *cobra.Command {
   kubectl kms-health stored-keys --cacert etcd/ca.crt --cert apiserver-etcd-client.crt --key apiserver-etcd-client.key`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		PreRunE:           s.validate,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&s.request.Endpoint, "endpoints", cmp.Or(os.Getenv("ETCDCTL_ENDPOINTS"), "127.0.0.1:2379"),
@@ -71,27 +68,19 @@ func newStoredKeys(e environment) *cobra.Command {
 	return cmd
 }
 
-// validate checks the flags before anything is read.
-func (s *storedKeys) validate(cmd *cobra.Command, _ []string) error {
-	switch {
-	case s.kekID == "" && cmd.Flags().Changed("kek-id"): // a script's variable may not be set
-		return errors.New("--kek-id: is empty")
-	case strings.Trim(s.kekID, `"'`) != s.kekID: // jq without -r prints quotes
-		return fmt.Errorf("--kek-id: %q has quotes, which no KEK ID needs", s.kekID)
-	case strings.Contains(s.kekID, "…"): // no object has it, so it would be reported as not needed
-		return errors.New("--kek-id: is shortened; kubectl kms-health status -o wide shows all of it")
+func (s *storedKeys) run(cmd *cobra.Command) error {
+	// No object has an ID as an unset variable, jq without -r, or status shows it, so it would be reported as not needed.
+	if cmd.Flags().Changed("kek-id") && (s.kekID == "" || strings.ContainsAny(s.kekID, `"'…`)) {
+		return fmt.Errorf("--kek-id: %q is empty, in quotes, or shortened; kubectl kms-health status -o wide shows all of it",
+			s.kekID)
 	}
-	return nil
-}
-
-func (s *storedKeys) run(ctx context.Context) error {
 	const clearLine = "\r\x1b[K"
 	if s.terminal {
 		s.request.Progress = func(resource string, objects int) {
 			fmt.Fprintf(s.stderr, clearLine+"Read %d objects, now %s", objects, show.Lines(resource))
 		}
 	}
-	inventory, err := stored.Read(ctx, s.request)
+	inventory, err := stored.Read(cmd.Context(), s.request)
 	if s.terminal {
 		fmt.Fprint(s.stderr, clearLine)
 	}

@@ -88,9 +88,9 @@ func TestErrorsOfAConnectionSayWhereAndWhatToCheck(t *testing.T) {
 		"a file that is no certificate": {at("--cacert=apiserver-etcd-client.key"), "", 3, "--cacert, --cert and --key: x509: "},
 		"a key that is another's":       {at(ca, cert, "--key=etcd/server.key"), "", 3, "--cacert, --cert and --key: tls: private key does not match"},
 		"another prefix":                {at(ca, cert, key, "--etcd-prefix=/k8s"), "", 3, "no key below /k8s: set --etcd-prefix"},
-		"a KEK ID of an unset variable": {at(ca, cert, key, "--kek-id="), "", 3, "--kek-id: is empty"},
-		"a KEK ID as status shows it":   {at(ca, cert, key, "--kek-id=arn:aws…1234abcd"), "", 3, "--kek-id: is shortened"},
-		"a KEK ID in quotes of JSON":    {at(ca, cert, key, `--kek-id="key-1"`), "", 3, `--kek-id: "\"key-1\"" has quotes`},
+		"a KEK ID of an unset variable": {at(ca, cert, key, "--kek-id="), "", 3, `--kek-id: "" is empty, in quotes, or shortened`},
+		"a KEK ID as status shows it":   {at(ca, cert, key, "--kek-id=arn:aws…1234abcd"), "", 3, `--kek-id: "arn:aws…1234abcd" is empty, in quotes, or shortened`},
+		"a KEK ID in quotes of JSON":    {at(ca, cert, key, `--kek-id="key-1"`), "", 3, `--kek-id: "\"key-1\"" is empty, in quotes`},
 		"another format":                {at("-o", "wide"), "", 3, `invalid argument "wide" for "-o, --output" flag: must be one of table, json, yaml`},
 	} {
 		t.Run(name, func(t *testing.T) {

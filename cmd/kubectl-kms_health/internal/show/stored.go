@@ -32,10 +32,6 @@ func Stored(i *stored.Inventory) string {
 	for _, row := range i.Rows {
 		all = append(all, []string{orDash(row.Resource), orDash(row.Provider), orDash(row.KEKID), strconv.Itoa(row.Objects)})
 	}
-	if i.Others != nil {
-		name := fmt.Sprintf("(%d others)", i.Others.Resources)
-		all = append(all, []string{name, stored.Identity, "-", strconv.Itoa(i.Others.Objects)})
-	}
 	if len(all) == 1 {
 		return text
 	}

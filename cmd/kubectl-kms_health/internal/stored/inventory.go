@@ -26,21 +26,15 @@ type Unreadable struct {
 	Error string `json:"error"`
 }
 
-// Others are the resources without an encrypted object.
-type Others struct {
-	Resources int `json:"resources"`
-	Objects   int `json:"objects"`
-}
-
 // Inventory is the result of Read.
 type Inventory struct {
 	Summary string `json:"summary"`
 	Next    string `json:"next,omitempty"` // rewrites what still needs the KEK ID that was asked for
 	// Revisions are etcd's: one, and one more for each compaction during the reading.
 	Revisions []int64 `json:"revisions"`
-	// Rows are those of each resource with any encrypted object, or of the KEK ID that was asked for.
+	// Rows are those of each resource with any encrypted object, and one of the others; or those of the KEK ID that was
+	// asked for.
 	Rows              []Row        `json:"rows"`
-	Others            *Others      `json:"others,omitempty"`
 	Unreadable        []Unreadable `json:"unreadable,omitempty"` // at most 100 of the UnreadableObjects
 	UnreadableObjects int          `json:"unreadableObjects"`
 
@@ -62,19 +56,22 @@ func (r *reader) inventory() *Inventory {
 			kekIDs.Insert(row.KEKID)
 		}
 	}
-	i.Rows, i.Others = []Row{}, &Others{}
+	i.Rows = []Row{}
+	resources, others := 0, Row{Provider: Identity}
 	for row, objects := range r.counts {
 		if row.Objects = objects; encrypted.Has(row.Resource) {
 			i.Rows = append(i.Rows, row)
 		} else {
-			i.Others.Resources++
-			i.Others.Objects += objects
+			resources++
+			others.Objects += objects
 		}
 	}
 	slices.SortFunc(i.Rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Provider, b.Provider),
 			cmp.Compare(a.KEKID, b.KEKID))
 	})
+	others.Resource = fmt.Sprintf("(%d others)", resources)
+	i.Rows = append(i.Rows, others)
 	if len(r.Resources) > 0 {
 		i.of = " of " + strings.Join(r.Resources, ", ")
 	}
@@ -113,7 +110,7 @@ func (i *Inventory) Select(kekID string) {
 			resources.Insert(row.Resource)
 			i.needed += row.Objects
 			continue
-		case hasID && isPart(row.KEKID, kekID), strings.HasPrefix(row.Provider, kmsV1):
+		case hasID && isPart(row.KEKID, kekID), !hasID && strings.HasPrefix(row.Provider, kms):
 			rows = append(rows, row)
 			i.unknown += row.Objects
 		}
@@ -122,7 +119,7 @@ func (i *Inventory) Select(kekID string) {
 		}
 	}
 	names := sets.List(resources)
-	i.Rows, i.Others = rows, nil
+	i.Rows = rows
 	switch {
 	case i.needed > 0:
 		i.Summary = fmt.Sprintf("KEK ID %q is still needed, by %s (objects: %d)", kekID, strings.Join(names, ", "), i.needed)

@@ -13,6 +13,8 @@ import (
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -30,7 +32,8 @@ const (
 	firstPage = 8
 	maxPage   = 500
 	pageBytes = 4 << 20
-	// maxAnswer is the largest answer that is taken. A larger one is not read from the connection.
+	// maxAnswer is the largest answer that is taken. A larger one is not read from the connection. etcd holds no value as
+	// large, unless its --max-request-bytes is.
 	maxAnswer = 8 << 20
 )
 
@@ -121,22 +124,16 @@ func (r *reader) readPrefix(ctx context.Context, name string) error {
 func (r *reader) readResource(ctx context.Context, resource, from, end string) error {
 	for limit := firstPage; ; {
 		page, err := r.get(ctx, from, end, clientv3.WithLimit(int64(limit)))
-		tooLarge := status.Code(err) == codes.ResourceExhausted
-		if tooLarge && limit > 1 {
+		if status.Code(err) == codes.ResourceExhausted && limit > 1 {
 			limit = 1
 			continue
-		}
-		if tooLarge {
-			page, err = r.get(ctx, from, end, clientv3.WithLimit(1), clientv3.WithKeysOnly())
 		}
 		if err != nil {
 			return err
 		}
 		largest := 1
 		for _, kv := range page.Kvs {
-			if tooLarge {
-				r.unreadable(kv, fmt.Errorf("larger than %d MiB", maxAnswer>>20))
-			} else if err := r.add(resource, kv); err != nil {
+			if err := r.add(resource, kv); err != nil {
 				return err
 			}
 			largest, from = max(largest, len(kv.Value)), string(kv.Key)+"\x00"
@@ -178,7 +175,10 @@ const maxRows, maxKeys = 10000, 100 // bound the memory for unexpected values
 func (r *reader) add(resource string, kv *mvccpb.KeyValue) error {
 	provider, kekID, err := encryptionOf(kv.Value)
 	if err != nil {
-		r.unreadable(kv, err)
+		r.result.UnreadableObjects++
+		if len(r.result.Unreadable) < maxKeys {
+			r.result.Unreadable = append(r.result.Unreadable, Unreadable{Key: string(kv.Key), Error: err.Error()})
+		}
 		return nil
 	}
 	r.counts[Row{Resource: resource, Provider: provider, KEKID: kekID}]++
@@ -188,9 +188,31 @@ func (r *reader) add(resource string, kv *mvccpb.KeyValue) error {
 	return nil
 }
 
-func (r *reader) unreadable(kv *mvccpb.KeyValue, err error) {
-	r.result.UnreadableObjects++
-	if len(r.result.Unreadable) < maxKeys {
-		r.result.Unreadable = append(r.result.Unreadable, Unreadable{Key: string(kv.Key), Error: err.Error()})
+// connect returns a client.
+func (r Request) connect(ctx context.Context) (*clientv3.Client, error) {
+	if r.Endpoint == "" || strings.Contains(r.Endpoint, ",") { // of several, etcd's client would read some cluster's
+		return nil, fmt.Errorf("--endpoints: is %q, must be one address: each member of a cluster has all objects",
+			r.Endpoint)
 	}
+	r.InsecureTransport = true // without files: the endpoint's scheme decides
+	config, err := clientv3.NewClientConfig(&clientv3.ConfigSpec{
+		Endpoints: []string{r.Endpoint}, Secure: &r.SecureConfig, MaxCallRecvMsgSize: maxAnswer}, zap.NewNop())
+	if err != nil {
+		return nil, fmt.Errorf("--cacert, --cert and --key: %w", err)
+	}
+	config.Context, config.Logger = ctx, zap.NewNop()
+	config.DialOptions = []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast)}
+	return clientv3.New(*config)
 }
+
+// failFast ends a request when a connection fails, with the cause. By its default the client waits until the
+// timeout, and its error has no cause. The client still retries for about 3 seconds.
+func failFast(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	return invoke(ctx, method, request, reply, conn, append(options, grpc.WaitForReady(false))...)
+}
+
+// check is what to check after each error of etcd.
+const check = "Check --endpoints (https:// where etcd has TLS), --timeout, and that etcd has a leader\n" +
+	"Check --cacert, which must have signed etcd's certificate, and --cert and --key, whose CA etcd must trust\n" +
+	"Where etcd's authentication is on, the common name of --cert is a user who must be allowed to read --etcd-prefix"

@@ -3,6 +3,7 @@ package stored
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -15,14 +16,11 @@ const (
 	encrypted = "k8s:enc:"
 	// Identity is the provider of a value that is stored in the clear.
 	Identity = "identity"
-	kmsV1    = "kms:v1:"
+	kms      = "kms:" // begins the providers of KMS
 	kmsV2    = "kms:v2:"
 	// maxName bounds a provider's name here, and a KEK ID in kube-apiserver (KeyIDMaxSize).
 	maxName = 1024
 )
-
-// providers are those of kube-apiserver, each with the version of its format.
-var providers = []string{kmsV2, kmsV1, "aescbc:v1:", "aesgcm:v1:", "secretbox:v1:"}
 
 // encryptionOf returns how a value is encrypted: the provider as kube-apiserver's prefix names it, such as
 // aescbc:v1:KEY, and of KMS v2 the KEK ID. It verifies nothing, since that needs the key. The value may be anything. A
@@ -32,21 +30,15 @@ func encryptionOf(value []byte) (provider, kekID string, err error) {
 	if !is {
 		return Identity, "", nil
 	}
-	for _, kind := range providers {
-		named, is := bytes.CutPrefix(rest, []byte(kind))
-		if !is {
-			continue
-		}
-		length := bytes.IndexByte(named[:min(len(named), maxName)], ':')
-		if length < 1 || !utf8.Valid(named[:length]) {
-			return "", "", errors.New("no name of a provider")
-		}
-		if kind == kmsV2 {
-			kekID, err = kekIDOf(named[length+1:])
-		}
-		return kind + string(named[:length]), kekID, err
+	parts := bytes.SplitN(rest, []byte(":"), 4) // kind, version, name, data
+	provider = string(bytes.Join(parts[:len(parts)-1], []byte(":")))
+	if len(parts) < 4 || len(parts[2]) == 0 || len(provider) > maxName || !utf8.ValidString(provider) {
+		return "", "", errors.New("no name of a provider")
 	}
-	return "", "", errors.New("not a known provider")
+	if strings.HasPrefix(provider, kmsV2) {
+		kekID, err = kekIDOf(parts[3])
+	}
+	return provider, kekID, err
 }
 
 // kekIDOf decodes an envelope of KMS v2 by kube-apiserver's own type.
