@@ -15,7 +15,7 @@ func newExplain(e environment) *cobra.Command {
 		Use:   "explain [REASON | ALERT | CONDITION]",
 		Short: "Explain a reason, an alert or a condition: what it means, what to check, how to fix it",
 		Long: `Explains a reason, an alert or a condition of this project: what it means, what to
-check, how to fix it, and what makes it worse. Without a name it lists all of them.
+check, how to fix it, and what makes it worse. Without a name it explains all of them.
 
 It needs no cluster, and prints the texts of the runbooks. Upper and lower case are the
 same. A reason of a ClusterOperator may be as it is there, also of several conditions:
@@ -26,12 +26,10 @@ KMSPlugins_PluginError::KmsHealthReports_Error.`,
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: show.Names(), // for completion
 		RunE: func(_ *cobra.Command, args []string) error {
-			text := show.Explanations()
-			if len(args) > 0 {
-				if text = explain(args[0]); text == "" {
-					return fmt.Errorf("%q is no reason, alert or condition of this version; "+
-						"kubectl kms-health explain lists all", args[0])
-				}
+			text := explain(cmp.Or(strings.Join(args, ""), show.All))
+			if text == "" {
+				return fmt.Errorf("%q is no reason, alert or condition of this version; "+
+					"kubectl kms-health explain lists all", args[0])
 			}
 			_, err := fmt.Fprint(e.stdout, text)
 			return err

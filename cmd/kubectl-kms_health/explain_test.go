@@ -20,8 +20,8 @@ func TestEachNameIsExplained(t *testing.T) {
 
 func TestExplanationOf(t *testing.T) {
 	for name, tt := range map[string]struct{ arg, want string }{
-		"a reason of a ClusterOperator": {"KMSPlugins_PluginError", "\n  Sets      KMSPluginsDegraded=True\n"},
-		"reasons that are joined":       {"KMSPlugins_PluginError::KmsHealthReports_Error", "\n  Sets      KMSPluginsDegraded=True\n"},
+		"a reason of a ClusterOperator": {"KMSPlugins_PluginError", "\n  Sets KMSPluginsDegraded: True\n"},
+		"reasons that are joined":       {"KMSPlugins_PluginError::KmsHealthReports_Error", "\n  Sets KMSPluginsDegraded: True\n"},
 		"a reason with an underscore":   {"Configuration_Invalid", "Configuration_Invalid\n"},
 		"a condition":                   {"KMSWriteKeyAgreed", "\n  Unknown   a node is missing, silent or unhealthy"},
 		"one node's condition":          {"KMSHealthReporter_master-0", "KMSHealthReporter_<node>\n"},

@@ -10,25 +10,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 )
 
-// sets are the conditions that a reason gives a status.
-func sets(r *contract.Row) string {
-	var all []string
-	for _, s := range [][2]string{
-		{contract.PluginsDegraded, r.Degraded}, {contract.HealthReporting, r.Reporting}, {contract.WriteKeyAgreed, r.Agreed},
-	} {
-		if s[1] != "" {
-			all = append(all, s[0]+"="+s[1])
-		}
-	}
-	return strings.Join(all, ", ")
-}
-
 // groups are condition types, and the sections of the runbooks: the most severe reason first.
 var groups = append([]contract.RunbookGroup{{Title: "Condition types", Rows: contract.Conditions}},
 	contract.RunbookGroups...)
 
-// Explain returns the block of a name, without regard to case; empty if it has none.
-func Explain(name string) string {
+// All is the name of all blocks.
+const All = "*"
+
+// Explain returns the block of a name, without regard to case; empty if there is none.
+func Explain(name string) (text string) {
 	if _, is := contract.NodeOf(name); is { // each node has a condition of its own
 		name = contract.Conditions[0].Name
 	}
@@ -38,9 +28,12 @@ func Explain(name string) string {
 			if is(r.Name) || slices.ContainsFunc(r.Alerts, is) {
 				return explained(&r)
 			}
+			if name == All {
+				text += explained(&r)
+			}
 		}
 	}
-	return ""
+	return text
 }
 
 func explained(r *contract.Row) string {
@@ -51,7 +44,8 @@ func explained(r *contract.Row) string {
 	text := r.Name + "\n"
 	for _, f := range [][2]string{
 		{"Means", r.Means}, {"True", r.True}, {"False", r.False}, {"Unknown", r.Unknown},
-		{"Alert", strings.Join(r.Alerts, ", ")}, {"Sets", sets(r)},
+		{"Alert", strings.Join(r.Alerts, ", ")}, {"Sets " + contract.PluginsDegraded + ":", r.Degraded},
+		{"Sets " + contract.HealthReporting + ":", r.Reporting}, {"Sets " + contract.WriteKeyAgreed + ":", r.Agreed},
 		{"Check", r.Check}, {"Fix", r.Fix}, {"Do not", doNot},
 	} {
 		if f[1] != "" {
@@ -69,18 +63,6 @@ func Names() (names []string) {
 		}
 	}
 	return names
-}
-
-// Explanations are all names, each with what it means, by group.
-func Explanations() (text string) {
-	for _, g := range groups {
-		text += g.Title + "\n"
-		for _, r := range g.Rows {
-			names := append([]string{r.Name}, r.Alerts...)
-			text += "  " + strings.Join(names, ", ") + "\n" + wrapped("      ", r.Means, terminal)
-		}
-	}
-	return text + "\nkubectl kms-health explain NAME shows what to check, and how to fix it.\n"
 }
 
 // terminal is the width of one. Lines of a preflight and of an explanation have at most as many characters, but for
