@@ -33,7 +33,7 @@ func TestOutputsAreAsDocumented(t *testing.T) {
 		{"keys.txt", 0, "--from-file=testdata/keys.yaml"},
 		{"migration.txt", 0, "--from-file=testdata/migration.yaml"},
 		{"must-gather.txt", 1, "--from-file=testdata/must-gather"},
-		{"wait.txt", 1, "--wait --timeout=1s"},
+		{"wait.txt", 1, "--wait=1s"},
 		{"node.txt", 1, "master-1 --from-file=testdata/unhealthy.yaml"},
 		{"must-gather.wide.txt", 1, "-o=wide --from-file=testdata/must-gather"},
 		{"unhealthy.json", 1, "-o=json --from-file=testdata/unhealthy.yaml"},

@@ -30,7 +30,7 @@ func kubectl(t *testing.T, e environment, args ...string) (code int, stdout, std
 func TestHelpAndCompletion(t *testing.T) {
 	for args, all := range map[string][]string{
 		"":                     {"status ", "completion ", "kubectl kms-health [command]"},
-		"status --help":        {"Exit codes:", "Rights:", "or missing", "--context", "--kubeconfig", "--namespace", "not set, or 0: 10s\n"},
+		"status --help":        {"Exit codes:", "Rights:", "or missing", "--context", "--kubeconfig", "--namespace", `(default "10s")`},
 		"__complete explain K": {"KMSPluginsDegraded\n", "KMSOldKeyStillRead\n", "KeysDiffer\n"},
 	} {
 		code, stdout, stderr := kubectl(t, environment{}, strings.Fields(args)...)
@@ -54,10 +54,8 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"unknown format":     {[]string{"status", "-o=table"}, `invalid argument "table" for "-o, --output" flag: must be one of wide, json, yaml`},
 		"unknown reason":     {[]string{"explain", "Healthy"}, `"Healthy" is no reason, alert or condition of this version; kubectl kms-health explain lists all`},
 		"a wait for a file":  {[]string{"status", "--wait", file}, "--from-file: files do not change"},
-		"a time to wait":     {[]string{"status", "--wait=5m"}, "--wait: takes no value; for how long is --timeout"},
-		"negative timeout":   {[]string{"preflight", "--timeout=-5m"}, "--timeout: is -5m0s, must be more than 0s"},
-		"files, a namespace": {[]string{"status", "--from-file=x", "-n=a"}, "--from-file: the operator is found in any namespace of the files, so -n is not possible"},
-		"timeout alone":      {[]string{"status", "--timeout=1s"}, "--timeout: valid only with --wait"},
+		"files, a namespace": {[]string{"status", "--from-file=x", "-n=a"}, "--from-file: files do not change, and any of their namespaces may have the operator, so --wait and -n are not possible"},
+		"no time to wait":    {[]string{"status", "--wait=long"}, `invalid argument "long" for "--wait" flag`},
 		"no kubeconfig":      {[]string{"status", "--kubeconfig=/nonexistent/file"}, "/nonexistent/file"},
 		"not reachable":      {[]string{"status", "--kubeconfig=testdata/kubeconfig"}, "dial tcp 127.0.0.1:1: connect: connection refused\nCheck that the API server runs"},
 		"no resource":        {[]string{"status", "--from-file=testdata/wait.txt"}, "--from-file: testdata/wait.txt: is no resource in YAML or JSON"},

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -51,8 +50,7 @@ type options struct {
 	name    string // of an API server or a node; empty: all
 	output  string
 	file    string
-	wait    bool
-	timeout time.Duration
+	timeout time.Duration // for how long to wait; 0: not at all
 }
 
 func newStatus(e environment) *cobra.Command {
@@ -61,20 +59,14 @@ func newStatus(e environment) *cobra.Command {
 	cmd.Short, cmd.Long = "Show the state of every plugin, problems first, each with the next command", about
 	cmd.Example = `  kubectl kms-health status
   kubectl kms-health status master-0                          # everything about a node
-  kubectl kms-health status --wait --timeout=5m               # in a pipeline, after a change
+  kubectl kms-health status --wait=10m                        # in a pipeline, after a change
   kubectl kms-health status --from-file must-gather.local.123`
 	addOutput(cmd, &o.output, "wide", "json", "yaml")
 	f := cmd.Flags()
-	f.BoolVar(&o.wait, "wait", false, "wait until everything is healthy by new round trips")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --wait: for how long; then the exit code is the verdict's")
+	f.DurationVar(&o.timeout, "wait", 0, "wait at most so long until everything is healthy by new round trips")
+	f.Lookup("wait").NoOptDefVal = "5m"
 	f.StringVar(&o.file, "from-file", "", "read this `path` instead of a cluster: a folder, as of a must-gather,"+
 		" or a file with resources in YAML or JSON; - is standard input")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		if strings.Contains(err.Error(), `"--wait"`) {
-			err = errors.New("--wait: takes no value; for how long is --timeout")
-		}
-		return err
-	})
 	return cmd
 }
 
@@ -82,18 +74,21 @@ func newStatus(e environment) *cobra.Command {
 func newOptions(e environment, run func(*options, context.Context) error) (*options, *cobra.Command) {
 	o := &options{environment: e, config: genericclioptions.NewConfigFlags(false)}
 	o.config.CacheDir = nil // discovery is not used
+	*o.config.Timeout = "10s"
 	cmd := &cobra.Command{
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		PreRunE:           o.validate,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return run(o, cmd.Context()) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.name = strings.Join(args, "")
+			if err := o.open(); err != nil {
+				return err
+			}
+			return run(o, cmd.Context())
+		},
 	}
 	f := cmd.Flags()
 	o.config.AddFlags(f)
 	f.Lookup("namespace").Usage = "The operator's namespace; not set: " + strings.Join(source.Namespaces, ", or ")
-	timeout := f.Lookup("request-timeout")
-	timeout.Usage = fmt.Sprintf("How long to wait for each answer, such as 30s; not set, or 0: %s", source.RequestTimeout)
-	timeout.DefValue = "" // a 0 would be shown as the default
 	return o, cmd
 }
 
@@ -110,34 +105,21 @@ func addOutput(cmd *cobra.Command, output *string, formats ...string) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// validate checks the flags before anything is read.
-func (o *options) validate(cmd *cobra.Command, args []string) error {
-	o.name = strings.Join(args, "")
-	switch {
-	case o.file != "" && o.wait:
-		return errors.New("--from-file: files do not change, so --wait is not possible")
-	case cmd.Flags().Lookup("wait") != nil && cmd.Flags().Changed("timeout") && !o.wait:
-		return errors.New("--timeout: valid only with --wait")
-	case cmd.Flags().Changed("timeout") && o.timeout <= 0:
-		return fmt.Errorf("--timeout: is %s, must be more than 0s", o.timeout)
-	case o.file != "" && *o.config.Namespace != "":
-		return errors.New("--from-file: the operator is found in any namespace of the files, so -n is not possible")
+func (o *options) run(ctx context.Context) (err error) {
+	var last *view.Status
+	if o.timeout == 0 {
+		last, err = o.evaluate(ctx)
+	} else {
+		err = o.follow(ctx, "wait", func(s *view.Status, trips *view.Trips) bool {
+			trips.Await(s)
+			last = s
+			return s.Verdict == view.Healthy
+		})
 	}
-	return nil
-}
-
-func (o *options) run(ctx context.Context) error {
-	if err := o.open(); err != nil {
-		return err
-	}
-	if o.wait {
-		return o.awaitHealthy(ctx)
-	}
-	status, err := o.evaluate(ctx)
 	if err != nil {
 		return err
 	}
-	return o.finish(status)
+	return o.print(o.output, last, show.Status(last, o.output == "wide"), last.Verdict.ExitCode())
 }
 
 func (o *options) evaluate(ctx context.Context) (*view.Status, error) {
@@ -150,10 +132,13 @@ func (o *options) evaluate(ctx context.Context) (*view.Status, error) {
 
 // open sets what reads the cluster or the files that the flags select.
 func (o *options) open() error {
-	if o.read != nil {
+	switch {
+	case o.read != nil:
 		return nil
-	}
-	if o.file != "" {
+	case o.file != "" && (o.timeout != 0 || *o.config.Namespace != ""):
+		return errors.New("--from-file: files do not change, and any of their namespaces may have the operator," +
+			" so --wait and -n are not possible")
+	case o.file != "":
 		o.read = func(context.Context) (*view.Snapshot, error) {
 			return source.ReadFiles(o.file, o.stdin, o.clock.Now())
 		}
@@ -169,9 +154,4 @@ func (o *options) open() error {
 		o.read, o.request = cluster.Read, cluster.Request
 	}
 	return err
-}
-
-// finish prints a status.
-func (o *options) finish(s *view.Status) error {
-	return o.print(o.output, s, show.Status(s, o.output == "wide"), s.Verdict.ExitCode())
 }

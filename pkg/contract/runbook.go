@@ -30,15 +30,16 @@ func RunbookOf(name string) (Row, bool) {
 	return Row{}, false
 }
 
-// RoundTripAwaited is the reason of a status whose healthy reports may be older than a change.
+// RoundTripAwaited is the reason of a status whose reports may be older than a change.
 const RoundTripAwaited = "RoundTripAwaited"
 
 // waitReasons are the reasons of `status --wait`.
 var waitReasons = []Row{
 	{Name: RoundTripAwaited,
-		Means: "everything is healthy, but by reports that may be older than your change",
-		Fix: "wait longer (`--timeout`): without a request, for two regular round trips; by default one is made every " +
-			"5 minutes. A request needs an operator, and the right to patch. With `roundTrip.interval: 0s` there are none"},
+		Means: "reports may be older than your change",
+		Fix: "wait longer (`--timeout`, or `--wait=11m`): without a request, for two regular round trips; by default one " +
+			"is made every 5 minutes. A request needs an operator, and the right to patch. With `roundTrip.interval: 0s` " +
+			"there are none"},
 }
 
 // alerts are those that no reason covers.

@@ -151,18 +151,15 @@ func (h *scenario) nextOf(a *administrator, what, reason string) {
 	h.await(time.Minute, what+": status has "+reason, func() error {
 		out, err := a.run(h.ctx, "kubectl kms-health status -o json || true")
 		var got struct {
-			Problems []struct {
-				Reason string
-				Next   *struct{ Command string }
-			}
+			Problems []struct{ Reason, Next string }
 		}
 		if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
 			return err
 		}
 		next, err = nil, errors.New(out)
 		for _, p := range got.Problems {
-			if p.Next != nil {
-				next = append(next, p.Next.Command)
+			if p.Next != "" {
+				next = append(next, p.Next)
 			}
 			if p.Reason == reason {
 				err = nil

@@ -109,8 +109,11 @@ func expectSameStatus(t *testing.T, kubectl func(...string) (string, int), comma
 
 // judged is the part of a status that does not change with each report.
 type judged struct {
-	Verdict    string
-	Problems   []struct{ Reason, APIServer, Node, KeyID, Summary, Detail string }
+	Verdict  string
+	Problems []struct {
+		Reason, APIServer, KeyID, Summary, Detail string
+		Nodes                                     []string
+	}
 	APIServers []struct {
 		Name    string
 		Plugins []struct{ Node, KeyID, State, KEKID string }

@@ -3,7 +3,6 @@ package show
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,15 +41,13 @@ func Status(s *view.Status, wide bool) string {
 	return strings.Join(parts, "\n")
 }
 
-// problems returns the problems of a status, each with its fix. Equal ones of several nodes are one. If width is not 0,
-// lines but for commands are at most as long.
+// problems returns the problems of a status, each with its fix. If width is not 0, lines but for commands are at most
+// as long.
 func problems(s *view.Status, width int) (parts []string) {
 	shown := map[string]bool{"": true}
-	for _, p := range grouped(s.Problems) {
+	for _, p := range s.Problems {
 		text := problem(&p, width)
-		absent := slices.Contains([]string{"", string(contract.ConnectFailed), string(contract.SocketMissing)}, p.Cause)
-		answers := p.Reason == contract.PluginUnhealthy || p.Reason == contract.PluginError && !absent
-		if len(p.nodes) > 1 && answers && len(p.nodes) == s.Nodes(p.APIServer) {
+		if p.AllNodes {
 			text += wrapped("  All nodes: ", "the KMS itself, or what they share. Do not restart an API server", width)
 		}
 		for _, more := range [][2]string{{"  Fix: ", p.Fix}, {"  Do not: ", p.DoNot}} {
@@ -61,32 +58,6 @@ func problems(s *view.Status, width int) (parts []string) {
 		parts = append(parts, text)
 	}
 	return parts
-}
-
-// group is one problem of several nodes.
-type group struct {
-	view.Problem
-	nodes []string
-}
-
-// grouped joins problems that differ in nodes and details alone.
-func grouped(problems []view.Problem) (groups []group) {
-	for _, p := range problems {
-		at := slices.IndexFunc(groups, func(g group) bool {
-			return g.APIServer == p.APIServer && g.KeyID == p.KeyID && g.Summary == p.Summary
-		})
-		if at < 0 {
-			at, groups = len(groups), append(groups, group{Problem: p})
-		}
-		g := &groups[at]
-		if !strings.Contains(g.Detail, p.Detail) {
-			g.Detail += "\n" + p.Detail
-		}
-		if p.Node != "" {
-			g.nodes = append(g.nodes, p.Node)
-		}
-	}
-	return groups
 }
 
 // line returns external text as one line.
@@ -103,10 +74,10 @@ func block(lines string, width int) (text string) {
 }
 
 // problem returns what a problem is about, its details, and the next command.
-func problem(p *group, width int) string {
+func problem(p *view.Problem, width int) string {
 	head := p.APIServer
-	if len(p.nodes) > 0 {
-		head += " on " + strings.Join(p.nodes, ", ")
+	if len(p.Nodes) > 0 {
+		head += " on " + strings.Join(p.Nodes, ", ")
 	}
 	if p.KeyID != "" {
 		head += ", key " + p.KeyID
@@ -115,8 +86,8 @@ func problem(p *group, width int) string {
 		head += ": "
 	}
 	text := wrapped("", head+p.Summary, width) + block(p.Detail, width)
-	if p.Next != nil {
-		text += line("  Next: ", p.Next.Command)
+	if p.Next != "" {
+		text += line("  Next: ", p.Next)
 	}
 	return text
 }
@@ -139,4 +110,41 @@ func history(s *view.Status) (text string) {
 		text += line("", fmt.Sprintf("%s %s: %s (%s)", c.Time.UTC().Format(time.RFC3339), c.APIServer, first, c.Reason))
 	}
 	return text
+}
+
+// results are the words for the verdict of a check.
+var results = map[view.Verdict]string{
+	view.Healthy: "holds", view.Unhealthy: "FAILS", view.NotKnown: "UNKNOWN",
+}
+
+// Preflight is the output for people: whether all is ready, each check, and the problems of the status.
+func Preflight(p *view.Preflight) string {
+	text := wrapped("", p.Summary, terminal)
+	server := ""
+	for i := range p.Checks {
+		c := &p.Checks[i]
+		if c.APIServer != server {
+			server = c.APIServer
+			text += line("\n", server)
+		}
+		text += wrapped(fmt.Sprintf("  %-8s", results[c.Verdict]), c.Name+": "+c.Summary, terminal)
+		for _, more := range [][2]string{{"Fix: ", c.Fix}, {"Do not: ", c.DoNot}} {
+			if more[1] != "" {
+				text += wrapped("          "+more[0], more[1], terminal)
+			}
+		}
+	}
+	for _, problem := range problems(&p.Status, terminal) {
+		text += "\n" + problem
+	}
+	return text
+}
+
+// Trip is one line on a node's trip, for people who wait.
+func Trip(t *view.Trip) string {
+	state := "done"
+	if !t.Done {
+		state = "waiting for " + t.Waits
+	}
+	return line("  ", t.APIServer+" on "+t.Node+": "+state)
 }

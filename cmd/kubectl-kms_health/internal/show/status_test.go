@@ -42,44 +42,11 @@ func TestLongIdentifiersOfATableAreShortenedUnlessItIsWide(t *testing.T) {
 	}
 }
 
-func TestEqualProblemsWithoutANodeAreOne(t *testing.T) {
+func TestAProblemOfAllNodesPointsAtTheKMS(t *testing.T) {
 	s := status()
-	s.Problems = []view.Problem{{Summary: "unhealthy", Detail: "x"}, {Summary: "unhealthy", Detail: "y"}}
-	if text := Status(s, false); strings.Count(text, "unhealthy") != 1 || !strings.Contains(text, "\nunhealthy\n  x\n  y\n") {
-		t.Error(text)
-	}
-}
-
-func TestEqualProblemsOfAllNodesAreOneAndPointAtTheKMS(t *testing.T) {
-	s := status(view.Plugin{Node: "a"}, view.Plugin{Node: "b"})
-	for _, node := range []string{"a", "b"} {
-		s.Problems = append(s.Problems, view.Problem{APIServer: "kube-apiserver", Node: node, KeyID: "2", Summary: "unhealthy", Reason: contract.PluginUnhealthy, Detail: "sealed", Fix: "unseal", DoNot: "rotate"})
-	}
-	const all = "\nkube-apiserver on a, b, key 2: unhealthy\n  sealed\n  All nodes: the KMS itself, or what they share. Do not restart an API server\n  Fix: unseal\n  Do not: rotate\n"
-	if text := Status(s, false); !strings.Contains(text, all) || strings.Count(text, "unhealthy") != 1 {
-		t.Error(text)
-	}
-	for _, c := range []struct {
-		reason string
-		cause  contract.Reason
-		atKMS  bool
-	}{
-		{contract.PluginUnhealthy, contract.ReportedUnhealthy, true}, {contract.PluginUnhealthy, "", true},
-		// Most plugins return an error from Status when they do not reach their KMS.
-		{contract.PluginError, contract.ReportedUnhealthy, true}, {contract.PluginError, contract.Timeout, true},
-		{contract.PluginError, contract.ConnectFailed, false}, {contract.PluginError, contract.SocketMissing, false},
-		{contract.PluginError, "", false}, {contract.ReporterStale, "", false},
-	} {
-		for i := range s.Problems {
-			s.Problems[i].Reason, s.Problems[i].Cause = c.reason, string(c.cause)
-		}
-		if text := Status(s, false); strings.Contains(text, "All nodes") != c.atKMS {
-			t.Errorf("%+v: %s", c, text)
-		}
-	}
-	s.Problems[0].Reason, s.Problems[1].Reason = contract.PluginUnhealthy, contract.PluginUnhealthy
-	s.APIServers[0].Plugins = append(s.APIServers[0].Plugins, view.Plugin{Node: "c"})
-	if text := Status(s, false); strings.Contains(text, "All nodes") {
+	s.Problems = []view.Problem{{APIServer: "kube-apiserver", Nodes: []string{"a", "b"}, AllNodes: true, KeyID: "2", Summary: "unhealthy", Detail: "x\ny", Fix: "unseal", DoNot: "rotate"}}
+	const all = "\nkube-apiserver on a, b, key 2: unhealthy\n  x\n  y\n  All nodes: the KMS itself, or what they share. Do not restart an API server\n  Fix: unseal\n  Do not: rotate\n"
+	if text := Status(s, false); !strings.Contains(text, all) {
 		t.Error(text)
 	}
 }
@@ -89,7 +56,7 @@ func TestTextOfOthersIsCleaned(t *testing.T) {
 	const hostile = "a\x1b[2J\u009b\u202e\u2028\xff\nb"
 	s := status(view.Plugin{Node: hostile, KeyID: hostile, State: rollup.State(hostile), KEKID: hostile, Reporter: hostile})
 	s.Summary, s.Node = hostile, hostile
-	s.Problems = []view.Problem{{APIServer: hostile, Node: hostile, KeyID: hostile, Summary: hostile, Detail: hostile, Next: &view.Command{Command: hostile}}}
+	s.Problems = []view.Problem{{APIServer: hostile, Nodes: []string{hostile}, KeyID: hostile, Summary: hostile, Detail: hostile, Next: hostile}}
 	s.APIServers[0].Conditions = []metav1.Condition{{Type: contract.PluginsDegraded, Status: metav1.ConditionStatus(hostile), Reason: hostile, Message: hostile}}
 	for _, wide := range []bool{true, false} {
 		if text := Status(s, wide); strings.ContainsAny(text, "\x1b\u009b\u202e\u2028") || !utf8.ValidString(text) {

@@ -1,16 +1,20 @@
 package show
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
 
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/stored"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -36,13 +40,6 @@ func table(s *view.Status, wide bool) string {
 	}
 	if len(all) == 1 {
 		return ""
-	}
-	for column := 8; column > 5; column-- { // SINCE, TRIP and LOST, where no reporter has them
-		if !slices.ContainsFunc(all[1:], func(row []string) bool { return row[column] != "-" }) {
-			for i := range all {
-				all[i] = slices.Delete(all[i], column, column+1)
-			}
-		}
 	}
 	return columns(all)
 }
@@ -90,4 +87,57 @@ func since(t metav1.Time, now time.Time) string {
 		return "-"
 	}
 	return duration.HumanDuration(now.Sub(t.Time))
+}
+
+// Stored is an inventory for people.
+func Stored(i *stored.Inventory) string {
+	var revisions []string
+	for _, revision := range i.Revisions {
+		revisions = append(revisions, strconv.FormatInt(revision, 10))
+	}
+	text := i.Summary + " (etcd's revision " + strings.Join(revisions, ", ") + ")."
+	if len(revisions) > 1 {
+		text += " It was compacted meanwhile: objects may have changed in between."
+	}
+	text = line("", text)
+	if i.Next != "" {
+		text += line("  Next: ", i.Next)
+	}
+	for _, u := range i.Unreadable {
+		text += line("  Not readable: ", u.Key+": "+u.Error)
+	}
+	if more := i.UnreadableObjects - len(i.Unreadable); more > 0 {
+		text += fmt.Sprintf("  and %d more\n", more)
+	}
+	all := [][]string{{"RESOURCE", "PROVIDER", "KEK ID", "OBJECTS"}}
+	for _, row := range i.Rows {
+		all = append(all, []string{orDash(row.Resource), orDash(row.Provider), orDash(row.KEKID), strconv.Itoa(row.Objects)})
+	}
+	if len(all) == 1 {
+		return text
+	}
+	return text + "\n" + columns(all)
+}
+
+// As returns v as JSON or YAML, safe to print to a terminal; for any other format it returns the text.
+func As(format string, v any, text string) ([]byte, error) {
+	if format != "json" && format != "yaml" {
+		return []byte(text), nil
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err := encoder.Encode(v)
+	asJSON := contract.Printable(b.String())
+	if err != nil || format == "json" {
+		return asJSON, err
+	}
+	// The encoder leaves some characters that cannot be printed, such as bidirectional controls: what has any is printed
+	// as JSON, which is YAML, too.
+	block, _ := yaml.JSONToYAML(asJSON) // nil for what it cannot read
+	if block == nil || bytes.ContainsFunc(block, func(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }) {
+		return asJSON, nil
+	}
+	return block, nil
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -40,40 +39,33 @@ type Cluster struct {
 // Namespaces are the operator's in the shipped manifests.
 var Namespaces = []string{contract.OperatorNamespace, contract.KubernetesNamespace}
 
-// RequestTimeout bounds the wait for each answer, if the config has no timeout.
-const RequestTimeout = 10 * time.Second
-
 // NewCluster does not connect yet.
 func NewCluster(config *rest.Config, namespace string, c clock.PassiveClock) (*Cluster, error) {
 	config = rest.CopyConfig(config)
-	answer := bounded(cmp.Or(config.Timeout, RequestTimeout))
+	timeout := config.Timeout
+	// It would include the time of a credential plugin, which may wait for a login in a browser.
 	config.Timeout = 0
 	config.QPS, config.Burst = 50, 300 // as kubectl: a few requests are not slowed down
 	server := serverclock.New(c)
 	config.Wrap(server.Wrap)
-	config.Wrap(answer)
+	if timeout > 0 {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next, timeout} })
+	}
 	client, err := dynamic.NewForConfig(config)
 	return &Cluster{client, server, namespace}, err
 }
 
-// bounded bounds the wait for each answer. A config's Timeout would include the time of a credential plugin, which may
-// wait for a login in a browser.
-func bounded(timeout time.Duration) func(http.RoundTripper) http.RoundTripper {
-	return func(next http.RoundTripper) http.RoundTripper {
-		asItIs := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-		return sender((&http.Client{Transport: next, Timeout: timeout, CheckRedirect: asItIs}).Do)
-	}
+// bounded bounds the wait for each answer.
+type bounded struct {
+	http.RoundTripper
+	timeout time.Duration
 }
 
-type sender func(*http.Request) (*http.Response, error)
-
-// RoundTrip is http.RoundTripper's. The caller adds the URL to errors.
-func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := s(r)
-	if of, ok := errors.AsType[*url.Error](err); ok {
-		err = of.Err
-	}
-	return response, err
+// RoundTrip is http.RoundTripper's.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), b.timeout)
+	context.AfterFunc(ctx, cancel) // not before: the answer's body is read later
+	return b.RoundTripper.RoundTrip(r.WithContext(ctx))
 }
 
 // request is one get, or a list if the name is empty.
@@ -93,8 +85,8 @@ var (
 	pods        = schema.GroupVersion{Version: "v1"}.WithResource("pods")
 )
 
-// do makes requests at the same time. What does not exist is no error: all of it is optional.
-func (c *Cluster) do(ctx context.Context, all []*request) {
+// do makes requests at the same time, and returns all objects. What does not exist is no error: all of it is optional.
+func (c *Cluster) do(ctx context.Context, all []*request) (objects []*unstructured.Unstructured) {
 	var running sync.WaitGroup
 	for _, r := range all {
 		running.Go(func() {
@@ -116,6 +108,10 @@ func (c *Cluster) do(ctx context.Context, all []*request) {
 		})
 	}
 	running.Wait()
+	for _, r := range all {
+		objects = append(objects, r.objects...)
+	}
+	return objects
 }
 
 // Read reads everything. It is an error if no resource with reports can be read.
@@ -138,26 +134,26 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 			&request{GroupVersionResource: events, namespace: namespace,
 				options: metav1.ListOptions{FieldSelector: "source=" + contract.OperatorName}})
 	}
-	c.do(ctx, slices.Concat(reports, operator, others))
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s := &view.Snapshot{Namespace: c.namespace, Objects: objects(reports), Problems: problemsOf(reports)}
+	s := &view.Snapshot{Namespace: c.namespace, Objects: c.do(ctx, reports), Problems: problemsOf(reports)}
 	if len(s.Problems) > 0 && len(s.Objects) == 0 {
 		return nil, errors.Join(s.Problems...)
 	}
+	s.Objects = append(s.Objects, c.do(ctx, slices.Concat(operator, others))...)
 	s.OperatorUnread = slices.ContainsFunc(operator, func(r *request) bool { return r.err != nil })
-	s.Objects = append(s.Objects, objects(slices.Concat(operator, others))...)
-	s.Objects = append(s.Objects, c.serverPods(ctx, s, namespaces)...)
-	s.Now = c.clock.Now()
-	return s, nil
-}
-
-func objects(requests []*request) (all []*unstructured.Unstructured) {
-	for _, r := range requests {
-		all = append(all, r.objects...)
+	// For the names of containers: without the right to read these, only commands to run next are missing.
+	var serverPods []*request
+	for _, server := range view.APIServers(s) {
+		if len(server.PodSelector) > 0 && !slices.Contains(namespaces, server.Namespace) {
+			serverPods = append(serverPods, &request{GroupVersionResource: pods, namespace: server.Namespace,
+				options: metav1.ListOptions{LabelSelector: labels.FormatLabels(server.PodSelector)}})
+		}
 	}
-	return all
+	s.Objects = append(s.Objects, c.do(ctx, serverPods)...)
+	s.Now = c.clock.Now()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Request requests a round trip of the reporters that report to a resource.
@@ -167,20 +163,6 @@ func (c *Cluster) Request(ctx context.Context, r contract.Resource, text string)
 	_, err := c.client.Resource(r.GVR()).Patch(ctx, r.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{
 		FieldManager: "kubectl-kms-health"})
 	return err
-}
-
-// serverPods reads the pods of API servers in namespaces not read yet, for the names of their containers. If it cannot,
-// only commands to run next are missing.
-func (c *Cluster) serverPods(ctx context.Context, s *view.Snapshot, read []string) []*unstructured.Unstructured {
-	var all []*request
-	for _, server := range view.APIServers(s) {
-		if len(server.PodSelector) > 0 && !slices.Contains(read, server.Namespace) {
-			all = append(all, &request{GroupVersionResource: pods, namespace: server.Namespace,
-				options: metav1.ListOptions{LabelSelector: labels.FormatLabels(server.PodSelector)}})
-		}
-	}
-	c.do(ctx, all)
-	return objects(all)
 }
 
 // problemsOf returns what could not be read, as one error with the first cause. A cluster need not have both

@@ -33,58 +33,42 @@ func APIServers(s *Snapshot) map[string]contract.APIServer {
 // word is what may be part of a command without quotes. Names come from reports and files.
 var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.,/=_-]*$`)
 
-// command makes a command of oc or kubectl; nil if a part of it is no plain word.
-func (e *evaluation) command(format string, words ...string) *Command {
+// command makes a command of oc or kubectl; empty if a part of it is no plain word.
+func (e *evaluation) command(format string, words ...string) string {
 	arguments := []any{e.tool}
 	for _, w := range words {
 		if !word.MatchString(w) {
-			return nil
+			return ""
 		}
 		arguments = append(arguments, w)
 	}
-	return &Command{fmt.Sprintf("%s "+format, arguments...)}
+	return fmt.Sprintf("%s "+format, arguments...)
 }
 
 // ofPlugin is the command for a plugin that is not known to be healthy: for its log, or its reporter's. The container
-// is the only one in its pod that matches a rule; the first such rule counts.
-func (e *evaluation) ofPlugin(a *APIServer, p *Plugin) *Command {
-	rules, otherwise := reporterRules, "get node %s"
-	if p.State.Unhealthy() {
-		rules, otherwise = e.pluginRules(a, p), "get pods -A --field-selector spec.nodeName=%s"
+// is the only one in its pod that has a mark; the first such mark counts. A reporter has its name; a plugin the socket
+// in its arguments, or a name after the key, or after KMS.
+func (e *evaluation) ofPlugin(a *APIServer, p *Plugin) string {
+	ofReporter := !p.State.Unhealthy()
+	marks, otherwise := []string{contract.ReporterContainer + "\n", ""}, "get node %s"
+	if !ofReporter {
+		marks = []string{"kms-" + p.KeyID + ".sock", "-" + p.KeyID + "\n", "kms"}
+		otherwise = "get pods -A --field-selector spec.nodeName=%s"
 	}
 	for _, pod := range e.podsOf(a, p.Node) {
-		for _, is := range rules {
-			found := slices.DeleteFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers),
-				func(c corev1.Container) bool { return !is(&c) })
+		for _, mark := range marks {
+			lacks := func(c corev1.Container) bool {
+				text := c.Name + "\n" + strings.Join(slices.Concat(c.Command, c.Args), " ")
+				return c.Name == e.servers[a.Name].Container || contract.IsReporter(c.Name) != ofReporter ||
+					!strings.Contains(text, mark)
+			}
+			found := slices.DeleteFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), lacks)
 			if len(found) == 1 {
 				return e.logs(pod, found[0].Name)
 			}
 		}
 	}
 	return e.command(otherwise, p.Node)
-}
-
-type rule func(*corev1.Container) bool
-
-var reporterRules = []rule{
-	func(c *corev1.Container) bool { return c.Name == contract.ReporterContainer },
-	func(c *corev1.Container) bool { return contract.IsReporter(c.Name) },
-}
-
-// pluginRules find a plugin's container: by the socket in its arguments, or a name after the key, or after KMS.
-func (e *evaluation) pluginRules(a *APIServer, p *Plugin) []rule {
-	other := func(is rule) rule {
-		return func(c *corev1.Container) bool {
-			return c.Name != e.servers[a.Name].Container && !contract.IsReporter(c.Name) && is(c)
-		}
-	}
-	return []rule{
-		other(func(c *corev1.Container) bool {
-			return strings.Contains(strings.Join(slices.Concat(c.Command, c.Args), " "), "kms-"+p.KeyID+".sock")
-		}),
-		other(func(c *corev1.Container) bool { return strings.HasSuffix(c.Name, "-"+p.KeyID) }),
-		other(func(c *corev1.Container) bool { return strings.Contains(c.Name, "kms") }),
-	}
 }
 
 // podsOf are pods on a node, the newest first: those of an API server's reporters, then its own.
@@ -104,7 +88,7 @@ func (e *evaluation) podsOf(a *APIServer, node string) []*corev1.Pod {
 }
 
 // ofCondition is the command for what only a condition shows.
-func (e *evaluation) ofCondition(a *APIServer, condition *metav1.Condition) *Command {
+func (e *evaluation) ofCondition(a *APIServer, condition *metav1.Condition) string {
 	server, known := e.servers[a.Name]
 	switch {
 	case condition.Reason == contract.PluginNotRunning && known:
@@ -116,7 +100,7 @@ func (e *evaluation) ofCondition(a *APIServer, condition *metav1.Condition) *Com
 }
 
 // logs shows a container's log. One that has never run has none.
-func (e *evaluation) logs(pod *corev1.Pod, container string) *Command {
+func (e *evaluation) logs(pod *corev1.Pod, container string) string {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if s.Name == container && s.State.Waiting != nil && s.RestartCount == 0 {
 			return e.command("describe pod -n %s %s", pod.Namespace, pod.Name)
@@ -128,6 +112,6 @@ func (e *evaluation) logs(pod *corev1.Pod, container string) *Command {
 const operatorLabel = "app.kubernetes.io/name=" + contract.OperatorName
 
 // operatorLog is the command for the logs of all its pods. The leader logs more than the others.
-func (e *evaluation) operatorLog() *Command {
+func (e *evaluation) operatorLog() string {
 	return e.command("logs -n %s -l %s --prefix --tail=20", e.Operator.Namespace, operatorLabel)
 }

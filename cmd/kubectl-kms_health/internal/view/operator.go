@@ -1,7 +1,6 @@
 package view
 
 import (
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,13 +10,10 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// Operator is the state of the operator itself. Fields that are not known are not set.
+// Operator is the state of the operator itself.
 type Operator struct {
 	State     OperatorState `json:"state"`
-	Namespace string        `json:"namespace,omitempty"`
-	Replicas  int64         `json:"replicas,omitempty"`
-	Available int64         `json:"available,omitempty"`
-	Leader    string        `json:"leader,omitempty"` // the pod that the Lease names
+	Namespace string        `json:"namespace,omitempty"` // empty: not known
 }
 
 // OperatorState is whether the operator works.
@@ -38,17 +34,17 @@ func (o *Operator) ConditionsHold() bool { return o.State != OperatorNotRunning 
 // exists and is Ready.
 func readOperator(s *Snapshot) (o Operator) {
 	deployment, lease := s.find("Deployment", "", contract.OperatorName), s.find("Lease", "", contract.OperatorName)
+	available, leader := int64(0), ""
 	if deployment != nil {
 		o.Namespace = deployment.GetNamespace()
-		o.Replicas, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
-		o.Available, _, _ = unstructured.NestedInt64(deployment.Object, "status", "availableReplicas")
+		available, _, _ = unstructured.NestedInt64(deployment.Object, "status", "availableReplicas")
 	}
 	if lease != nil {
 		o.Namespace = lease.GetNamespace()
-		o.Leader, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+		leader, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 	}
 	switch {
-	case o.Available > 0 || s.isReady(o.Namespace, o.Leader):
+	case available > 0 || s.isReady(o.Namespace, leader):
 		o.State = OperatorWorks
 	case deployment == nil && s.OperatorUnread:
 		o.State = OperatorNotKnown
@@ -75,7 +71,7 @@ func (e *evaluation) judgeOperator() {
 	p := Problem{Verdict: NotKnown, Reason: string(o.State), Cause: "KMSHealthOperatorAbsent"}
 	p.Next = e.command("describe deployments,pods -n %s -l %s", o.Namespace, operatorLabel)
 	switch {
-	case o.State == OperatorNotInstalled && (e.count().all == 0 || e.snapshot.Namespace != ""):
+	case o.State == OperatorNotInstalled && (e.plugins() == nothingReported || e.snapshot.Namespace != ""):
 		p.Summary = "the operator is not installed: no Deployment and no Lease " + contract.OperatorName
 		p.Fix, p.Cause = "install it, or set up reporters by hand", "" // there is no pod that must not be deleted
 		if e.snapshot.Namespace != "" {
@@ -83,7 +79,7 @@ func (e *evaluation) judgeOperator() {
 			p.Fix = "name the operator's namespace by -n, or omit -n"
 		}
 	case o.State == OperatorNotRunning:
-		p.Summary = fmt.Sprintf("the operator is not running: %d of %d replicas are available", o.Available, o.Replicas)
+		p.Summary = "the operator is not running: no replica is available"
 	}
 	if p.Summary != "" {
 		e.add(p)

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
@@ -22,15 +23,115 @@ type Preflight struct {
 	Checks  []Check `json:"checks"`
 }
 
-// Check is one precondition, of one API server.
+// Check is one precondition, of one API server: a problem, if its verdict is not Healthy.
 type Check struct {
-	APIServer string  `json:"apiServer"`
-	Name      string  `json:"name"`
-	Verdict   Verdict `json:"verdict"` // Healthy if it holds
-	Summary   string  `json:"summary"`
-	// Fix and DoNot are the runbook's, if it does not hold.
-	Fix   string `json:"fix,omitempty"`
-	DoNot string `json:"doNot,omitempty"`
+	Name string `json:"name"`
+	Problem
+}
+
+// Trip is whether the plugins of a node made a round trip since the command began.
+type Trip struct {
+	APIServer string `json:"apiServer"`
+	Node      string `json:"node"`
+	Done      bool   `json:"done"`
+	Waits     string `json:"waits,omitempty"` // for what; empty if it is done
+}
+
+// Trips follows round trips over several statuses of one cluster.
+type Trips struct {
+	Request string               // what is requested
+	Made    []Trip               // of each node, in the last status
+	plugins map[string]*followed // by API server, node and key
+}
+
+// Regular is how many regular round trips of a plugin together count as the requested one. The first of them may have
+// been under way before, or have been reported late (unchangedEvery).
+const Regular = 2
+
+// followed has when a plugin was checked as first seen, its last round trip, and how often that has changed.
+type followed struct {
+	checked, roundTrip metav1.Time
+	changes            int
+}
+
+// Follow sets each node's trip by a new status. It is done if all plugins on the node have made theirs.
+func (t *Trips) Follow(s *Status) {
+	if t.plugins == nil {
+		t.plugins = map[string]*followed{}
+	}
+	t.Made = []Trip{}
+	for _, a := range s.APIServers {
+		for i, p := range a.Plugins {
+			if i == 0 || a.Plugins[i-1].Node != p.Node {
+				t.Made = append(t.Made, Trip{APIServer: a.Name, Node: p.Node, Done: true})
+			}
+			if waits := t.waits(a.Name, &p); waits != "" {
+				trip := &t.Made[len(t.Made)-1]
+				trip.Done, trip.Waits = false, waits
+			}
+		}
+	}
+}
+
+// waits is what a plugin waits for; empty: it is done. A healthy one has the request, or enough later round trips. An
+// unhealthy one was checked again: it may make none.
+func (t *Trips) waits(apiServer string, p *Plugin) string {
+	if !isFresh(p.State) {
+		return "a valid report"
+	}
+	key := apiServer + "/" + p.Node + "/" + p.KeyID
+	f := t.plugins[key]
+	if f == nil {
+		f = &followed{checked: p.LastChecked, roundTrip: p.RoundTrip}
+		t.plugins[key] = f
+	}
+	if !p.RoundTrip.Equal(&f.roundTrip) {
+		f.roundTrip, f.changes = p.RoundTrip, f.changes+1
+	}
+	checked := p.State.Unhealthy() && !p.LastChecked.Equal(&f.checked)
+	if checked || p.Requested == t.Request || f.changes >= Regular {
+		return ""
+	}
+	return "a new round trip of key " + p.KeyID
+}
+
+// check returns whether every node of an API server has made its trip.
+func (t *Trips) check(a *APIServer) Problem {
+	nodes, waits := 0, byNode{}
+	for _, trip := range t.Made {
+		if trip.APIServer == a.Name {
+			nodes++
+		}
+		if trip.APIServer == a.Name && !trip.Done {
+			waits.add(trip.Node, trip.Waits)
+		}
+	}
+	p := Problem{Verdict: Healthy, APIServer: a.Name, Summary: nothingReported}
+	if nodes > 0 {
+		p.Summary = fmt.Sprintf("%d of %d nodes made one", nodes-len(waits), nodes)
+	}
+	if slices.ContainsFunc(a.Plugins, func(plugin Plugin) bool { return plugin.State.Unhealthy() }) {
+		p.Summary += " or tried in vain"
+	}
+	if _, text := waits.groups(); text != "" {
+		p.Reason, p.Summary = contract.RoundTripAwaited, p.Summary+"; still awaited: "+text
+	}
+	if nodes == 0 || p.Reason != "" {
+		p.Verdict = NotKnown
+	}
+	return p
+}
+
+// Await adds to a status the trips that are not done: its reports may be older than a change.
+func (t *Trips) Await(s *Status) {
+	e := &evaluation{Status: s, snapshot: &Snapshot{}} // no files, which do not change
+	for i := range s.APIServers {
+		if p := t.check(&s.APIServers[i]); p.Reason != "" {
+			p.Summary = "round trip: " + p.Summary
+			e.add(p)
+		}
+	}
+	e.conclude()
 }
 
 // Preflight judges a status, which was followed. It drops API servers that do not run, or neither report a plugin nor
@@ -45,7 +146,7 @@ func (t *Trips) Preflight(s *Status) *Preflight {
 	}
 	p.Kind = "Preflight"
 	for i := range p.APIServers {
-		p.check(&p.APIServers[i])
+		p.check(&p.APIServers[i], t.check(&p.APIServers[i]))
 	}
 	holds := 0
 	for _, c := range p.Checks {
@@ -56,23 +157,22 @@ func (t *Trips) Preflight(s *Status) *Preflight {
 		}
 	}
 	ready := map[Verdict]string{Healthy: "Ready", Unhealthy: "Not ready", NotKnown: "Not known"}[p.Verdict]
-	p.Summary = fmt.Sprintf("%s: %d of %s hold.", ready, holds, plural(len(p.Checks), "check"))
+	p.Summary = fmt.Sprintf("%s: %d of %d checks hold.", ready, holds, len(p.Checks))
 	return p
 }
 
-// add adds a check. If it does not hold, Fix and DoNot are those of the reason's runbook; none if reason is empty.
+// add adds a check. If it does not hold, it has the fix of the reason's runbook; none if reason is empty.
 func (p *Preflight) add(a *APIServer, name string, verdict Verdict, reason, summary string) {
-	c := Check{APIServer: a.Name, Name: name, Verdict: verdict, Summary: summary}
+	c := Check{name, Problem{Verdict: verdict, Reason: reason, APIServer: a.Name, Summary: summary}}
 	if verdict != Healthy {
-		block, _ := contract.RunbookOf(reason)
-		c.Fix, c.DoNot = block.Fix, block.DoNot
+		c.Problem = c.withFix()
 	}
 	p.Checks = append(p.Checks, c)
 }
 
 // check adds the checks of one API server.
-func (p *Preflight) check(a *APIServer) {
-	tried := p.checkTrips(a)
+func (p *Preflight) check(a *APIServer, trip Problem) {
+	p.add(a, "Round trip", trip.Verdict, trip.Reason, trip.Summary)
 	problems, text := Healthy, "status has none"
 	about := func(problem Problem) bool { // this one, or none that is checked
 		of := func(b APIServer) bool { return b.Name == problem.APIServer }
@@ -82,33 +182,25 @@ func (p *Preflight) check(a *APIServer) {
 		problems, text = p.Problems[at].Verdict, "status has some, see below"
 	}
 	p.add(a, "No problem", problems, "", text)
-	kekIDs, providers, lost := map[string]byNode{}, byNode{}, byNode{}
-	for _, plugin := range a.Plugins {
-		for _, id := range plugin.Lost {
-			lost.add(plugin.Node, id)
-		}
-		if !isFresh(plugin.State) { // a problem: what it had may have changed
-			continue
-		}
-		providers.add(plugin.Node, plugin.KeyID)
-		if plugin.KEKID == "" {
-			continue
-		}
-		if kekIDs[plugin.KeyID] == nil {
-			kekIDs[plugin.KeyID] = byNode{}
-		}
-		kekIDs[plugin.KeyID].add(plugin.Node, plugin.KEKID)
+	providers, keys := a.byNode(func(plugin *Plugin) []string { return []string{plugin.KeyID} }), sets.New[string]()
+	for _, of := range providers {
+		keys.Insert(of...)
 	}
 	named := map[string]string{} // KEK IDs by key, also of a key that is to write next
-	for _, key := range slices.Sorted(maps.Keys(kekIDs)) {
-		named[key] = p.checkSame(a, "One KEK ID of key "+key, kekIDs[key], contract.KeysDiffer)
+	for _, key := range sets.List(keys) {
+		named[key] = p.checkSame(a, "One KEK ID of key "+key, contract.KeysDiffer, a.byNode(func(plugin *Plugin) []string {
+			if plugin.KeyID != key || plugin.KEKID == "" {
+				return nil
+			}
+			return []string{plugin.KEKID}
+		}))
 	}
-	p.checkSame(a, "Same providers", providers, contract.WriteKeyNotDeployed)
+	p.checkSame(a, "Same providers", contract.WriteKeyNotDeployed, providers)
 	unproven := func(plugin Plugin) bool { return plugin.State != rollup.Healthy || plugin.KEKID == "" }
-	switch _, text := lost.groups(); {
-	case text != "":
-		p.add(a, "Former keys", Unhealthy, "KMSFormerKeyLost", "no longer decrypted: "+text)
-	case !tried || slices.ContainsFunc(a.Plugins, unproven):
+	switch _, lost := a.byNode(func(plugin *Plugin) []string { return plugin.Lost }).groups(); {
+	case lost != "":
+		p.add(a, "Former keys", Unhealthy, "KMSFormerKeyLost", "no longer decrypted: "+lost)
+	case trip.Verdict != Healthy || slices.ContainsFunc(a.Plugins, unproven):
 		p.add(a, "Former keys", NotKnown, "", "not every plugin has made a good round trip, and named its KEK ID")
 	default:
 		p.add(a, "Former keys", Healthy, "", "no loss is known; a new reporter has no samples: see stored-keys")
@@ -120,25 +212,8 @@ func (p *Preflight) check(a *APIServer) {
 	}
 }
 
-// checkTrips adds whether every node has made a round trip, and returns it.
-func (p *Preflight) checkTrips(a *APIServer) bool {
-	own := slices.DeleteFunc(slices.Clone(p.Trips), func(t Trip) bool { return t.APIServer != a.Name })
-	nodes, waits := awaited(own)
-	verdict, reason, text := Healthy, "", fmt.Sprintf("%d of %s made one", len(own)-nodes, plural(len(own), "node"))
-	if slices.ContainsFunc(a.Plugins, func(plugin Plugin) bool { return plugin.State.Unhealthy() }) {
-		text += " or tried in vain"
-	}
-	if len(own) == 0 {
-		verdict, text = NotKnown, nothingReported
-	} else if nodes > 0 {
-		verdict, reason, text = NotKnown, contract.RoundTripAwaited, text+"; still awaited: "+waits
-	}
-	p.add(a, "Round trip", verdict, reason, text)
-	return verdict == Healthy
-}
-
 // checkSame adds a check that all nodes that report something report the same, and returns it; empty: it does not hold.
-func (p *Preflight) checkSame(a *APIServer, name string, of byNode, reason string) (same string) {
+func (p *Preflight) checkSame(a *APIServer, name, reason string, of byNode) (same string) {
 	values, text := of.groups()
 	switch {
 	case len(values) > 1:
@@ -183,7 +258,19 @@ func explained(c *metav1.Condition) string {
 // byNode are the values of each node.
 type byNode map[string][]string
 
-func (v byNode) add(node, value string) { v[node] = append(v[node], value) }
+func (v byNode) add(node string, values ...string) { v[node] = append(v[node], values...) }
+
+// byNode returns values of the plugins with a valid report. Those of others are a problem: they may have changed.
+func (a *APIServer) byNode(of func(*Plugin) []string) byNode {
+	all := byNode{}
+	for i := range a.Plugins {
+		p := &a.Plugins[i]
+		if values := of(p); isFresh(p.State) && len(values) > 0 {
+			all.add(p.Node, values...)
+		}
+	}
+	return all
+}
 
 // groups returns the different values, and a text of them with their nodes. A KEK ID equals its hash.
 func (v byNode) groups() (values []string, text string) {

@@ -35,14 +35,15 @@ func (v Verdict) ExitCode() int {
 type Problem struct {
 	Verdict Verdict `json:"verdict"` // that it leads to, Unhealthy or NotKnown
 	Reason  string  `json:"reason"`  // of a condition, an OperatorState, or contract.RoundTripAwaited
-	// APIServer, Node and KeyID are what it is about; empty: more than one, or none.
-	APIServer string `json:"apiServer,omitempty"`
-	Node      string `json:"node,omitempty"`
-	KeyID     string `json:"keyID,omitempty"`
-	Summary   string `json:"summary"`
-	// Detail is text of others: the plugin's own words, an error, a condition's message.
-	Detail string   `json:"detail,omitempty"`
-	Next   *Command `json:"next,omitempty"`
+	// APIServer, Nodes and KeyID are what it is about; empty: more than one, or none.
+	APIServer string   `json:"apiServer,omitempty"`
+	Nodes     []string `json:"nodes,omitempty"`
+	AllNodes  bool     `json:"allNodes,omitempty"` // the cause is the KMS itself, or what the nodes share
+	KeyID     string   `json:"keyID,omitempty"`
+	Summary   string   `json:"summary"`
+	// Detail is text of others, in lines: the plugins' own words, an error, a condition's message.
+	Detail string `json:"detail,omitempty"`
+	Next   string `json:"next,omitempty"` // the command to run next
 	// Fix and DoNot are usually the runbook's: a disconnected cluster cannot open that page.
 	Fix   string `json:"fix,omitempty"`
 	DoNot string `json:"doNot,omitempty"`
@@ -50,15 +51,13 @@ type Problem struct {
 	Cause string `json:"-"` // the plugin's reason, which has a runbook of its own; empty: Reason
 }
 
-// Command is the one to run next.
-type Command struct {
-	Command string `json:"command"`
-}
-
-// reasons are those that the roll-up has for a plugin's state.
-var reasons = map[rollup.State]string{
-	rollup.Error: contract.PluginError, rollup.Unhealthy: contract.PluginUnhealthy, rollup.Stale: contract.ReporterStale,
-	rollup.Unreadable: contract.ReportUnreadable, rollup.Missing: contract.ReportsMissing,
+// states are those of a plugin that is not known to be healthy: the roll-up's reason, and what a summary adds.
+var states = map[rollup.State]struct{ reason, text string }{
+	rollup.Error:      {contract.PluginError, ""},
+	rollup.Unhealthy:  {contract.PluginUnhealthy, ""},
+	rollup.Stale:      {contract.ReporterStale, " by the node's clock: the reporter has stopped, or that clock is wrong"},
+	rollup.Unreadable: {contract.ReportUnreadable, ""},
+	rollup.Missing:    {contract.ReportsMissing, ": no report yet"},
 }
 
 // evaluation turns a snapshot into the problems of a status.
@@ -87,28 +86,40 @@ func (e *evaluation) judge(all bool) {
 			e.judgeConditions(&e.APIServers[i])
 		}
 	}
-	if len(e.Problems) == 0 && e.count().all == 0 {
+	if len(e.Problems) == 0 && e.plugins() == nothingReported {
 		p := Problem{Verdict: NotKnown, Reason: contract.NoPlugins, Summary: nothingReported, Next: e.operatorLog()}
 		if len(e.APIServers) == 0 || !e.APIServers[0].has(contract.NoPlugins) {
 			p.Cause = "KMSNothingReported" // the alert
 		}
 		e.add(p)
 	}
-	slices.SortStableFunc(e.Problems, func(a, b Problem) int { return cmp.Compare(a.severity(), b.severity()) })
-	e.Verdict = Healthy
-	if len(e.Problems) > 0 {
-		e.Verdict = e.Problems[0].Verdict
-	}
-	e.Summary = e.summary()
+	e.conclude()
 }
 
+// add adds a problem. Those of one API server that differ in nodes and details alone are one.
 func (e *evaluation) add(p Problem) {
+	at := slices.IndexFunc(e.Problems, func(o Problem) bool {
+		return o.APIServer == p.APIServer && o.KeyID == p.KeyID && o.Summary == p.Summary
+	})
+	if at < 0 {
+		e.Problems = append(e.Problems, p.withFix())
+		return
+	}
+	same := &e.Problems[at]
+	same.Nodes = append(same.Nodes, p.Nodes...)
+	if !strings.Contains(same.Detail, p.Detail) {
+		same.Detail += "\n" + p.Detail
+	}
+}
+
+// withFix sets what the runbook has.
+func (p Problem) withFix() Problem {
 	runbook, _ := contract.RunbookOf(cmp.Or(p.Cause, p.Reason))
 	p.Fix, p.DoNot = cmp.Or(p.Fix, runbook.Fix), runbook.DoNot
 	if p.Verdict == Unhealthy && p.KeyID != "" {
 		p.DoNot = cmp.Or(p.DoNot, contract.UnhealthyDoNot)
 	}
-	e.Problems = append(e.Problems, p)
+	return p
 }
 
 // severity is the place of a problem: the lower, the more severe. Reasons of the operator itself,
@@ -132,19 +143,14 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 			continue
 		}
 		problem := Problem{
-			Verdict: NotKnown, Reason: reasons[p.State], APIServer: a.Name, Node: p.Node, KeyID: p.KeyID,
-			Summary: string(p.State), Detail: p.Detail, Next: e.ofPlugin(a, p),
+			Verdict: NotKnown, Reason: states[p.State].reason, APIServer: a.Name, Nodes: []string{p.Node}, KeyID: p.KeyID,
+			Summary: string(p.State) + states[p.State].text, Detail: p.Detail, Next: e.ofPlugin(a, p),
 		}
-		switch {
-		case p.State.Unhealthy():
+		if p.State.Unhealthy() {
 			problem.Verdict = Unhealthy
-		case p.State == rollup.Stale:
-			problem.Summary += " by the node's clock: the reporter has stopped, or that clock is wrong"
-		case p.State == rollup.Missing:
-			problem.Summary += ": no report yet"
-			if a.has(contract.Progressing) {
-				problem.Reason = contract.Progressing
-			}
+		}
+		if p.State == rollup.Missing && a.has(contract.Progressing) {
+			problem.Reason = contract.Progressing
 		}
 		if p.Reason != "" {
 			problem.Cause = string(p.Reason)
@@ -152,14 +158,25 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 		}
 		e.add(problem)
 	}
+	nodes := sets.New[string]()
+	for _, p := range a.Plugins {
+		nodes.Insert(p.Node)
+	}
+	for i := range e.Problems {
+		p := &e.Problems[i]
+		absent := slices.Contains([]string{"", string(contract.ConnectFailed), string(contract.SocketMissing)}, p.Cause)
+		answers := p.Reason == contract.PluginUnhealthy || p.Reason == contract.PluginError && !absent
+		if p.APIServer == a.Name && len(p.Nodes) > 1 {
+			p.AllNodes = answers && len(p.Nodes) == len(nodes)
+		}
+	}
 }
 
 // judgeConditions adds what the operator found, and no report shows.
 func (e *evaluation) judgeConditions(a *APIServer) {
 	for i := range a.Conditions {
 		c := &a.Conditions[i]
-		notRunning := c.Reason == contract.NoPods && a.notRunning()
-		if verdict := conditionVerdict(c); verdict != Healthy && !notRunning && !e.Shown(a.Name, c.Reason) {
+		if verdict := conditionVerdict(c); verdict != Healthy && !a.notRunning() && !e.Shown(a.Name, c.Reason) {
 			e.add(Problem{Verdict: verdict, Reason: c.Reason, APIServer: a.Name, Summary: ConditionText(c),
 				Detail: c.Message, Next: e.ofCondition(a, c)})
 		}
@@ -188,84 +205,58 @@ func ConditionText(c *metav1.Condition) string {
 	return fmt.Sprintf("%s=%s (%s)", c.Type, c.Status, c.Reason)
 }
 
-// conditionVerdict is what a condition of the operator means. Without a namespace no API server is
-// expected, and the agreement on a key is no matter of health.
+// conditionVerdict is what a condition of the operator means. The agreement on a key is no matter of health.
 func conditionVerdict(c *metav1.Condition) Verdict {
 	switch {
+	case AsExpected(c):
+		return Healthy
 	case c.Type == contract.PluginsDegraded && c.Status == operatorstatus.True:
 		return Unhealthy
-	case AsExpected(c), c.Reason == contract.NamespaceMissing:
-		return Healthy
 	case c.Type == contract.PluginsDegraded && c.Status == operatorstatus.Unknown, c.Type == contract.HealthReporting:
 		return NotKnown
 	}
 	return Healthy
 }
 
-// count is how many plugins there are, and on which nodes.
-type count struct {
-	all, healthy, unhealthy int
-	nodes                   sets.Set[string]
-}
-
-func (s *Status) count() count {
-	c := count{nodes: sets.New[string]()}
-	for _, a := range s.APIServers {
-		for _, p := range a.Plugins {
-			c.all++
-			c.nodes.Insert(p.Node)
-			switch {
-			case p.State == rollup.Healthy:
-				c.healthy++
-			case p.State.Unhealthy():
-				c.unhealthy++
-			}
-		}
-	}
-	return c
-}
-
-// Nodes is how many nodes an API server has.
-func (s *Status) Nodes(apiServer string) int {
-	others := func(a APIServer) bool { return a.Name != apiServer }
-	of := Status{APIServers: slices.DeleteFunc(slices.Clone(s.APIServers), others)}
-	return of.count().nodes.Len()
-}
-
 const nothingReported = "no KMS plugin is reported"
 
-// summary is the verdict as a sentence, with its numbers.
-func (e *evaluation) summary() string {
-	head := map[Verdict]string{Healthy: "Healthy", Unhealthy: "Unhealthy", NotKnown: "Not known"}[e.Verdict]
-	if e.snapshot.FromFiles {
-		head += " as of " + duration.HumanDuration(e.snapshot.FilesAge) + " ago"
-	}
-	c := e.count()
-	plugins, unknown := plural(c.all, "KMS plugin"), c.all-c.healthy-c.unhealthy
-	switch {
-	case c.unhealthy > 0:
-		plugins = fmt.Sprintf("%d of %s unhealthy", c.unhealthy, plugins)
-		if unknown > 0 {
-			plugins += fmt.Sprintf("; %d not known", unknown)
+// plugins is how many plugins are in which state.
+func (s *Status) plugins() string {
+	counts := map[rollup.State]int{}
+	for _, a := range s.APIServers {
+		for _, p := range a.Plugins {
+			counts[p.State]++
 		}
-	case unknown > 0:
-		plugins = fmt.Sprintf("the state of %d of %s is not known", unknown, plugins)
-	case c.all == 0:
-		plugins = nothingReported
-	default:
-		plugins += " healthy, on " + plural(c.nodes.Len(), "node")
 	}
-	// A problem that is not about a node explains the verdict better than plugins.
-	if len(e.Problems) > 0 && e.Problems[0].Node == "" && e.Problems[0].Summary != nothingReported {
-		first := &e.Problems[0]
-		plugins = strings.TrimPrefix(first.APIServer+": ", ": ") + first.Summary + "; " + plugins
+	var all []string
+	for _, state := range rollup.States {
+		if counts[state] > 0 {
+			all = append(all, fmt.Sprintf("%d %s", counts[state], state))
+		}
 	}
-	return head + ": " + plugins + "."
+	if len(all) == 0 {
+		return nothingReported
+	}
+	return "KMS plugins: " + strings.Join(all, ", ")
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+// conclude sorts the problems, and sets the verdict, and the summary: the verdict as a sentence, with its numbers.
+func (e *evaluation) conclude() {
+	slices.SortStableFunc(e.Problems, func(a, b Problem) int { return cmp.Compare(a.severity(), b.severity()) })
+	e.Verdict = Healthy
+	if len(e.Problems) > 0 {
+		e.Verdict = e.Problems[0].Verdict
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	e.Summary = map[Verdict]string{Healthy: "Healthy", Unhealthy: "Unhealthy", NotKnown: "Not known"}[e.Verdict]
+	if e.snapshot.FromFiles {
+		e.Summary += " as of " + duration.HumanDuration(e.snapshot.FilesAge) + " ago"
+	}
+	// A problem that is not about a node explains the verdict better than plugins.
+	if len(e.Problems) > 0 && len(e.Problems[0].Nodes) == 0 && e.Problems[0].Summary != nothingReported {
+		first := &e.Problems[0]
+		e.Summary += ": " + strings.TrimPrefix(first.APIServer+": ", ": ") + first.Summary + ";"
+	} else {
+		e.Summary += ":"
+	}
+	e.Summary += " " + e.plugins() + "."
 }

@@ -109,7 +109,7 @@ func evaluate(t *testing.T, selected string, parts ...string) *Status {
 // problems are the summaries of a status.
 func problems(s *Status) (all []string) {
 	for _, p := range s.Problems {
-		all = append(all, strings.TrimSpace(p.Node+" "+p.Summary))
+		all = append(all, strings.TrimSpace(strings.Join(p.Nodes, " ")+" "+p.Summary))
 	}
 	return all
 }
@@ -119,7 +119,7 @@ func TestVerdicts(t *testing.T) {
 		return "{apiVersion: " + apiVersion + ", kind: " + kind + ", metadata: {name: " + name + "}, " +
 			"status: {conditions: [{type: KMSHealthReporting, status: 'False', reason: NoPods}]}}"
 	}
-	const rolledUp, stopped = "KMSPluginsDegraded False AsExpected", "the operator is not running: 0 of 2 replicas are available"
+	const rolledUp, stopped = "KMSPluginsDegraded False AsExpected", "the operator is not running: no replica is available"
 	const stale = "stale by the node's clock: the reporter has stopped, or that clock is wrong"
 	for name, tt := range map[string]struct {
 		parts    []string
@@ -127,10 +127,10 @@ func TestVerdicts(t *testing.T) {
 		summary  string // empty: any
 		problems []string
 	}{
-		"healthy":           {[]string{"unread", "a healthy", "b healthy", rolledUp, "KMSHealthReporting True AsExpected", "KMSWriteKeyAgreed True AsExpected"}, Healthy, "Healthy: 2 KMS plugins healthy, on 2 nodes.", nil},
-		"without operator":  {[]string{"a healthy"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
-		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: 2 of 3 KMS plugins unhealthy; 1 not known.", []string{"c error", "b unhealthy", "a " + stale}},
-		"unreadable":        {[]string{"a unreadable"}, NotKnown, "Not known: the state of 1 of 1 KMS plugin is not known.", []string{"a unreadable"}},
+		"healthy":           {[]string{"unread", "a healthy", "b healthy", rolledUp, "KMSHealthReporting True AsExpected", "KMSWriteKeyAgreed True AsExpected"}, Healthy, "Healthy: KMS plugins: 2 healthy.", nil},
+		"without operator":  {[]string{"a healthy"}, Healthy, "Healthy: KMS plugins: 1 healthy.", nil},
+		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: KMS plugins: 1 unhealthy, 1 error, 1 stale.", []string{"c error", "b unhealthy", "a " + stale}},
+		"unreadable":        {[]string{"a unreadable"}, NotKnown, "Not known: KMS plugins: 1 unreadable.", []string{"a unreadable"}},
 		"nothing":           {[]string{"unread", "runs a"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"KMS is off":        {[]string{"unread", "KMSPluginsDegraded False NoPlugins", "KMSHealthReporting True NoPlugins", "KMSWriteKeyAgreed Unknown NoWriteKey"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"first enablement": {[]string{"unread", "KMSPluginsDegraded False Progressing", "KMSHealthReporting False Progressing"}, NotKnown,
@@ -138,9 +138,10 @@ func TestVerdicts(t *testing.T) {
 		"a migration":       {[]string{"a healthy", "KMSWriteKeyAgreed False WriteKeyNotDeployed"}, Healthy, "", nil},
 		"shown by a report": {[]string{"a unhealthy", "KMSPluginsDegraded True PluginUnhealthy"}, Unhealthy, "", []string{"a unhealthy"}},
 		"a plugin that no report shows": {[]string{"a healthy", "KMSPluginsDegraded True PluginNotRunning"}, Unhealthy,
-			"Unhealthy: kube-apiserver: KMSPluginsDegraded=True (PluginNotRunning); 1 KMS plugin healthy, on 1 node.", []string{"KMSPluginsDegraded=True (PluginNotRunning)"}},
+			"Unhealthy: kube-apiserver: KMSPluginsDegraded=True (PluginNotRunning); KMS plugins: 1 healthy.", []string{"KMSPluginsDegraded=True (PluginNotRunning)"}},
 		// With external OIDC OpenShift runs no oauth-apiserver. Of an API server of the operator's file the selector is wrong.
 		"no pods of one of OpenShift's":         {[]string{"a healthy", absent("operator.openshift.io/v1", "Authentication", "cluster")}, Healthy, "", nil},
+		"no namespace of one of OpenShift's":    {[]string{"a healthy", strings.Replace(absent("operator.openshift.io/v1", "Authentication", "cluster"), "NoPods", "NamespaceMissing", 1)}, Healthy, "", nil},
 		"no pods of one of the operator's file": {[]string{"a healthy", absent("kmshealth.openshift.io/v1alpha1", "KMSHealth", "api")}, NotKnown, "", []string{"KMSHealthReporting=False (NoPods)"}},
 		// The conditions of a stopped operator are out of date.
 		"the operator is stopped": {[]string{"a healthy", "KMSPluginsDegraded True PluginUnhealthy", available(0)}, NotKnown, "", []string{stopped}},
@@ -148,14 +149,14 @@ func TestVerdicts(t *testing.T) {
 		// lists nodes whose API server has no plugin yet.
 		"KMS is turned on node by node": {[]string{lease, available(2), rolledUp, "runs a", "runs b", "a healthy", "KMSHealthReporting True AsExpected"}, Healthy, "", nil},
 		"a node was replaced by b": {[]string{lease, available(2), rolledUp, "runs a", "runs b", "typed gone 2", "a healthy", "b healthy",
-			"KMSHealthReporting True AsExpected"}, Healthy, "Healthy: 2 KMS plugins healthy, on 2 nodes.", nil},
+			"KMSHealthReporting True AsExpected"}, Healthy, "Healthy: KMS plugins: 2 healthy.", nil},
 		"its API server was removed": {[]string{lease, available(2), rolledUp, "typed a 2", "typed b 2", "KMSHealthReporting False NoPods"}, NotKnown, "", []string{nothingReported}},
 		"its pods are not found": {[]string{lease, available(2), rolledUp, "runs a", "KMSHealthReporting False NoPods"}, NotKnown, "",
 			[]string{"a missing: no report yet", "KMSHealthReporting=False (NoPods)"}},
 		"the operator expects it":         {[]string{lease, available(2), rolledUp, "runs a", "runs b", "a healthy", "KMSHealthReporting False ReportsMissing"}, NotKnown, "", []string{"b missing: no report yet"}},
 		"its own reporter has stopped":    {[]string{lease, available(2), rolledUp, "typed b 2", "a healthy", "b stale", "KMSHealthReporting False ReporterStale"}, NotKnown, "", []string{"b " + stale}},
 		"its clock is wrong":              {[]string{lease, available(2), rolledUp, "typed b 2", "a healthy", "b stale", "KMSHealthReporting True AsExpected"}, Healthy, "", nil},
-		"nothing can be written any more": {[]string{lease, available(2), rolledUp, "a stale", "b stale", "KMSHealthReporting True AsExpected"}, NotKnown, "", []string{"a " + stale, "b " + stale}},
+		"nothing can be written any more": {[]string{lease, available(2), rolledUp, "a stale", "b stale", "KMSHealthReporting True AsExpected"}, NotKnown, "", []string{"a b " + stale}},
 		"its clock is wrong, and it is not known whether an operator works": {[]string{"unread", lease, rolledUp, "a healthy", "b stale", "KMSHealthReporting True AsExpected"}, NotKnown, "", []string{"b " + stale}},
 		"its clock is wrong, and another node does not report":              {[]string{lease, available(2), rolledUp, "a healthy", "b stale", "KMSHealthReporting Unknown Progressing"}, NotKnown, "", []string{"b " + stale, "KMSHealthReporting=Unknown (Progressing)"}},
 		"the operator expected nothing before it stopped": {[]string{lease, available(0), rolledUp, "runs a", "runs b", "a healthy", "KMSHealthReporting True AsExpected"}, NotKnown, "",
@@ -170,6 +171,38 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+func TestEqualProblemsOfAllNodesAreOneAndPointAtTheKMS(t *testing.T) {
+	entry := func(node, status, reason string) string {
+		return fmt.Sprintf("{type: KMSHealthReporter_%s, message: %q}", node, fmt.Sprintf(
+			`[{"keyID":"2","status":%q,"reason":%q,"detail":"of %s","lastChecked":%q}]`, status, reason, node, now.Format(time.RFC3339)))
+	}
+	for name, tt := range map[string]struct {
+		status, reason, third string // the last of node c
+		all                   bool
+	}{
+		"unhealthy":          {"unhealthy", "ReportedUnhealthy", "", true},
+		"without a reason":   {"unhealthy", "", "", true},
+		"one is healthy":     {"unhealthy", "ReportedUnhealthy", "healthy", false},
+		"no answer in time":  {"error", "Timeout", "", true},
+		"an error as answer": {"error", "ReportedUnhealthy", "", true}, // of most plugins that do not reach their KMS
+		"no connection":      {"error", "ConnectFailed", "", false},
+		"no socket":          {"error", "SocketMissing", "", false},
+		"not known why":      {"error", "", "", false},
+	} {
+		conditions := []string{entry("a", tt.status, tt.reason), entry("b", tt.status, tt.reason)}
+		if tt.third != "" {
+			conditions = append(conditions, entry("c", tt.third, ""))
+		}
+		got, err := Evaluate(&Snapshot{Now: now, Objects: []*unstructured.Unstructured{object(t,
+			"{apiVersion: operator.openshift.io/v1, kind: KubeAPIServer, metadata: {name: cluster}, status: {conditions: ["+strings.Join(conditions, ", ")+"]}}")}}, "")
+		must.Succeed(t, err)
+		p := got.Problems[0]
+		if len(got.Problems) != 1 || !slices.Equal(p.Nodes, []string{"a", "b"}) || p.AllNodes != tt.all || p.Detail != "of a\nof b" {
+			t.Errorf("%s: %+v", name, got.Problems)
+		}
+	}
+}
+
 // The verdict follows the condition's status for every reason: no reason turns a problem into a healthy cluster.
 func TestConditionsDecideByTheTableOfReasons(t *testing.T) {
 	for _, row := range contract.RollupReasons {
@@ -181,7 +214,6 @@ func TestConditionsDecideByTheTableOfReasons(t *testing.T) {
 			switch {
 			case conditionType == contract.PluginsDegraded && status == "True":
 				want = Unhealthy
-			case row.Name == contract.NamespaceMissing:
 			case status == "Unknown", conditionType == contract.HealthReporting && status == "False":
 				want = NotKnown
 			}
@@ -204,20 +236,20 @@ func TestTheOperatorItself(t *testing.T) {
 	}{
 		"works":                         {[]string{available(2), lease}, OperatorWorks, Healthy, "", ""},
 		"its pod is Ready":              {[]string{available(0), lease, leader}, OperatorWorks, Healthy, "", ""},
-		"scaled to 0":                   {[]string{strings.Replace(available(0), "replicas: 2", "replicas: 0", 1), lease}, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 0 replicas are available", describe},
-		"no Deployment":                 {[]string{lease}, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 0 replicas are available", describe},
+		"scaled to 0":                   {[]string{strings.Replace(available(0), "replicas: 2", "replicas: 0", 1), lease}, OperatorNotRunning, NotKnown, "the operator is not running: no replica is available", describe},
+		"no Deployment":                 {[]string{lease}, OperatorNotRunning, NotKnown, "the operator is not running: no replica is available", describe},
 		"Deployment not read":           {[]string{lease, "unread"}, OperatorNotKnown, Healthy, "", ""},
 		"not installed":                 {nil, OperatorNotInstalled, Healthy, "", ""},
 		"not known":                     {[]string{"unread"}, OperatorNotKnown, Healthy, "", ""},
-		"not running":                   {[]string{available(0), lease}, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas are available", describe},
+		"not running":                   {[]string{available(0), lease}, OperatorNotRunning, NotKnown, "the operator is not running: no replica is available", describe},
 		"no holder":                     {[]string{available(2), noHolder}, OperatorWorks, Healthy, "", ""},
-		"no holder, not available":      {[]string{available(0), noHolder}, OperatorNotRunning, NotKnown, "0 of 2 replicas", describe},
+		"no holder, not available":      {[]string{available(0), noHolder}, OperatorNotRunning, NotKnown, "no replica is available", describe},
 		"no Lease":                      {[]string{available(1)}, OperatorWorks, Healthy, "", ""},
-		"down, Lease forbidden":         {[]string{available(0), "unread"}, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas", ""},
+		"down, Lease forbidden":         {[]string{available(0), "unread"}, OperatorNotRunning, NotKnown, "the operator is not running: no replica is available", ""},
 		"up, Lease forbidden":           {[]string{available(1), "unread"}, OperatorWorks, Healthy, "", ""},
 		"rejected":                      {[]string{available(2), lease, rejected}, OperatorWorks, Unhealthy, "configuration is rejected", "oc edit configmap -n ns kms-health-operator-config"},
 		"rejected, of the pod":          {[]string{lease, annotated(0, "nonsense: 1")}, OperatorNotRunning, Unhealthy, "configuration is rejected: a pod with it does not become Ready", logs},
-		"valid, of the pod":             {[]string{lease, annotated(0, "apiServers: []")}, OperatorNotRunning, NotKnown, "0 of 1 replicas", ""},
+		"valid, of the pod":             {[]string{lease, annotated(0, "apiServers: []")}, OperatorNotRunning, NotKnown, "no replica is available", ""},
 		"of another operator, rejected": {[]string{strings.Replace(rejected, "namespace: ns", "namespace: former", 1), available(1), lease}, OperatorWorks, Healthy, "", ""},
 		// The operator reads no ConfigMap then; kubectl apply leaves the one from before behind.
 		"valid, of the pod, and an old ConfigMap": {[]string{rejected, lease, annotated(1, "apiServers: []"), rejected}, OperatorWorks, Healthy, "", ""},
@@ -227,7 +259,7 @@ func TestTheOperatorItself(t *testing.T) {
 			if got.Operator.State != tt.state || got.Verdict != tt.verdict || !strings.Contains(strings.Join(problems(got), "; "), tt.problems) || (tt.problems == "") != (len(got.Problems) == 0) {
 				t.Errorf("%+v, %s, %q", got.Operator, got.Verdict, problems(got))
 			}
-			if tt.next != "" && got.Problems[0].Next.Command != tt.next {
+			if tt.next != "" && got.Problems[0].Next != tt.next {
 				t.Errorf("%+v", got.Problems[0].Next)
 			}
 			if strings.HasPrefix(name, "rejected") && !strings.Contains(got.Problems[0].Detail, "nonsense") {
@@ -264,7 +296,7 @@ func TestAnAPIServerWithoutItsKMSHealthIsAProblem(t *testing.T) {
 		"it was removed":          {[]string{file("Removed", plugin)}, "", Healthy},
 	} {
 		got := evaluate(t, tt.selected, append(tt.parts, "a healthy", lease)...)
-		if got.Verdict != tt.want || tt.want == NotKnown && (got.Problems[0].APIServer != "api" || got.Problems[0].Next == nil) {
+		if got.Verdict != tt.want || tt.want == NotKnown && (got.Problems[0].APIServer != "api" || got.Problems[0].Next == "") {
 			t.Errorf("%s: %s, %+v", name, got.Verdict, got.Problems)
 		}
 	}
