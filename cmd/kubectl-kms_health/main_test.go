@@ -55,6 +55,7 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"unknown reason":     {[]string{"explain", "Healthy"}, `"Healthy" is no reason, alert or condition of this version; kubectl kms-health explain lists all`},
 		"a wait for a file":  {[]string{"status", "--wait", file}, "--from-file: files do not change"},
 		"files, a namespace": {[]string{"status", "--from-file=x", "-n=a"}, "--from-file: files do not change, and any of their namespaces may have the operator, so --wait and -n are not possible"},
+		"a time as a name":   {[]string{"status", "--wait", "5m"}, "to wait so long, write --wait=5m"},
 		"no time to wait":    {[]string{"status", "--wait=long"}, `invalid argument "long" for "--wait" flag`},
 		"no kubeconfig":      {[]string{"status", "--kubeconfig=/nonexistent/file"}, "/nonexistent/file"},
 		"not reachable":      {[]string{"status", "--kubeconfig=testdata/kubeconfig"}, "dial tcp 127.0.0.1:1: connect: connection refused\nCheck that the API server runs"},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -107,6 +108,9 @@ func addOutput(cmd *cobra.Command, output *string, formats ...string) {
 
 func (o *options) run(ctx context.Context) (err error) {
 	var last *view.Status
+	if _, err := time.ParseDuration(o.name); err == nil && o.timeout != 0 {
+		return fmt.Errorf("%q is no API server and no node; to wait so long, write --wait=%[1]s", o.name)
+	}
 	if o.timeout == 0 {
 		last, err = o.evaluate(ctx)
 	} else {
