@@ -86,11 +86,14 @@ func (c *Controller) sync(ctx context.Context) error {
 	return err
 }
 
-// merge returns the current certificates, and those of before that have not expired, each once.
+// merge returns the certificates of before that are current or have not expired, and the other current ones, each once.
+// The order of before stays: another one would replace the pods, although nothing else changed.
 func merge(now time.Time, current, before []*x509.Certificate) []*x509.Certificate {
-	all := slices.Clone(current)
-	for _, c := range before {
-		if now.Before(c.NotAfter) && !slices.ContainsFunc(all, c.Equal) {
+	all := slices.DeleteFunc(before, func(c *x509.Certificate) bool {
+		return !now.Before(c.NotAfter) && !slices.ContainsFunc(current, c.Equal)
+	})
+	for _, c := range current {
+		if !slices.ContainsFunc(all, c.Equal) {
 			all = append(all, c)
 		}
 	}

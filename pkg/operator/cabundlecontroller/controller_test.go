@@ -18,8 +18,9 @@ func TestAnOldCAStaysUntilItExpires(t *testing.T) {
 	}{
 		"the first":           {[]*x509.Certificate{old}, nil, "old"},
 		"unchanged":           {[]*x509.Certificate{old}, []*x509.Certificate{old}, "old"},
-		"a rotation":          {[]*x509.Certificate{next}, []*x509.Certificate{old, expired}, "next old"},
-		"during a rotation":   {[]*x509.Certificate{next, old}, []*x509.Certificate{old, next}, "next old"},
+		"a rotation":          {[]*x509.Certificate{next}, []*x509.Certificate{old, expired}, "old next"},
+		"another order":       {[]*x509.Certificate{next, old}, []*x509.Certificate{old, next}, "old next"},
+		"the old one again":   {[]*x509.Certificate{old}, []*x509.Certificate{next, old}, "next old"},
 		"expired and current": {[]*x509.Certificate{expired}, []*x509.Certificate{expired}, "expired"},
 	} {
 		got := ""

@@ -177,7 +177,7 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	ends := time.Now().Add(lifetime)
 	before, after := certificateOf(t, "before", lifetime), certificateOf(t, "after", time.Hour)
 	setClusterCA(t, before)
-	awaitCA(t, "the old CA stays beside another one", before, serving)
+	awaitCA(t, "the old CA stays beside another one", serving, before)
 	// What a new pod gets still verifies the API server, whose certificate is not rotated yet.
 	op.Kill(syscall.SIGTERM)
 	credentials := op.Credentials()
@@ -185,7 +185,7 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	disk.Write(t, filepath.Join(filepath.Dir(credentials), controlplane.KubeconfigCAFile), []byte(ca))
 	op.Run(credentials)
 	setClusterCA(t, serving, after)
-	awaitCA(t, "an operator that started with these CAs connects", serving, after, before)
+	awaitCA(t, "an operator that started with these CAs connects", serving, before, after)
 	if _, owners, generation := ownCAs(t); generation != set+1 || !slices.Equal(owners, []string{contract.CAManager + " Apply"}) {
 		t.Errorf("owned by %q, generation %d, want %d", owners, generation, set+1)
 	}
