@@ -210,7 +210,8 @@ func deployment(generation int64) *appsv1.Deployment {
 }
 
 func rolling(unavailable string) *appsv1.RollingUpdateDeployment {
-	return &appsv1.RollingUpdateDeployment{MaxUnavailable: new(intstr.Parse(unavailable))}
+	surge := intstr.Parse("25%")
+	return &appsv1.RollingUpdateDeployment{MaxUnavailable: new(intstr.Parse(unavailable)), MaxSurge: &surge}
 }
 
 // reportOf returns a node's report. by is the reporter's UID; empty: the report names none.

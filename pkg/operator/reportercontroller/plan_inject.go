@@ -106,12 +106,15 @@ func (p *planner) eject() {
 
 // mayEndAll reports whether a rollout of a Deployment may end all its pods before a new one is ready. With an image
 // that cannot be pulled, the API server would then be gone. Any other rollout stops at the first new pod that does not
-// become ready. The API server sets the defaults.
+// become ready. Without a surge at least one pod is ended, whatever a percentage is rounded to.
 func mayEndAll(d *appsv1.Deployment) bool {
 	replicas, rolling := int(ptr.Deref(d.Spec.Replicas, 1)), d.Spec.Strategy.RollingUpdate
 	if rolling == nil { // the type is Recreate
 		return true
 	}
 	unavailable, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, replicas, false)
+	if surge, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, replicas, true); surge == 0 {
+		unavailable = max(1, unavailable)
+	}
 	return replicas > 0 && unavailable >= replicas
 }
