@@ -139,7 +139,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	switch {
 	case outcome.Recorded.Version != "":
 		e.recorded = outcome.Recorded
-	case !s.Undecided && !s.Unrecorded:
+	case plan.Anchor == nil && !s.Undecided && !s.Unrecorded: // as while Unmanaged: nothing is written
 		e.recorded.State = outcome.Recorded.State
 	}
 	// The state is kept until the informer has seen the ClusterRole deleted. A new one, created from the stale cache,

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +33,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/syncqueue"
 	"github.com/kms-health/kms-health/test/harness/must"
 )
@@ -67,7 +69,8 @@ type requests struct {
 	*dynamicfake.FakeDynamicClient
 	mu      sync.Mutex
 	version int
-	all     []string // requests with applied statuses, and what was published to the roll-up
+	all     []string    // requests with applied statuses, and what was published to the roll-up
+	step    func(i int) // called before each configuration; nil: nothing
 }
 
 // newRequests returns a fake API server. recorded is the state in a ClusterRole; nil: there is none.
@@ -167,6 +170,9 @@ func (r *requests) run(t *testing.T, configurations ...string) (events []string)
 			decoded, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\n" +
 				"kind: OperatorConfiguration\nimage: reporter:1\n" + configuration))
 			must.Succeed(t, err)
+			if r.step != nil {
+				r.step(i)
+			}
 			config.Store(decoded)
 			queue.Enqueue(syncqueue.All)
 			if i == 0 {
@@ -428,5 +434,42 @@ func TestWhatIsForbiddenIsReportedAndTriedWithABackoff(t *testing.T) {
 		if denied := count(r.all, "denied"); denied < 10 || denied > 100 || !r.with("status Forbidden") {
 			t.Errorf("%s: refused %d times: %q", resource, denied, r.all)
 		}
+	}
+}
+
+// A container that started after this operator saw the new set has loaded it, whatever the management state was.
+func TestContainerStartedWhileUnmanagedHasLoadedTheSet(t *testing.T) {
+	r := newRequests(nil)
+	for i, o := range objects.Policy() {
+		o.SetUID(types.UID(strconv.Itoa(i)))
+		resource := []schema.GroupVersionResource{informers.Policies, informers.PolicyBindings}[i]
+		must.Succeed(t, r.Tracker().Create(resource, o, ""))
+	}
+	r.step = func(i int) {
+		id := []string{"first", "first", "second", "second"}[i]
+		pod := apiPod("a", "1", onHost, func(p *corev1.Pod) {
+			p.Spec.Containers[0].VolumeMounts[0].MountPath = "/run/kms"
+			p.Status.ContainerStatuses[0].ContainerID = id
+		})
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
+		must.Succeed(t, err)
+		o := &unstructured.Unstructured{Object: content}
+		o.SetAPIVersion("v1")
+		o.SetKind("Pod")
+		if i == 0 {
+			must.Succeed(t, r.Tracker().Create(informers.Pods, o, "ns"))
+		} else {
+			must.Succeed(t, r.Tracker().Update(informers.Pods, o, "ns"))
+		}
+	}
+	before := strings.Replace(withPlugin, "podSelector", "container: api, mode: DaemonSet, podSelector", 1)
+	rotated := strings.Replace(before, `keyID: "1"`, `keyID: "2"`, 1)
+	r.run(t, before, "managementState: Unmanaged\n"+rotated, "managementState: Unmanaged\n"+rotated, rotated)
+	role, err := r.Tracker().Get(informers.ClusterRoles, "", contract.ReporterName(kube))
+	must.Succeed(t, err)
+	state, err := delivery.ParseState(role.(*unstructured.Unstructured).GetAnnotations()[contract.StateAnnotation])
+	must.Succeed(t, err)
+	if len(state.Live) != 1 || state.Live[0].KeyID != "2" || !slices.Equal(state.NotLoaded, []string{"first"}) {
+		t.Errorf("recorded %s", state)
 	}
 }

@@ -113,11 +113,11 @@ func samePlace(a, b *v1alpha1.APIServer) bool {
 	return a.Namespace == b.Namespace && a.Resource == b.Resource
 }
 
-// recorded returns the state in the target's ClusterRole. While the informer does not show the last write of it, it
-// is the state of the last sync.
+// recorded returns the state in the target's ClusterRole. While the informer shows no later version than this process
+// has read or written, it is the state of the last sync: what was seen while Unmanaged is not written.
 func (c *Controller) recorded(name string, e *serverState) delivery.State {
 	role, exists := c.cluster.Roles.Get("", contract.ReporterName(name))
-	if e != nil && (!exists || !ssa.AtLeast(role.GetResourceVersion(), e.recorded.Version)) {
+	if e != nil && (!exists || e.recorded.Version != "" && ssa.AtLeast(e.recorded.Version, role.GetResourceVersion())) {
 		return e.recorded.State
 	}
 	if !exists {
@@ -126,6 +126,9 @@ func (c *Controller) recorded(name string, e *serverState) delivery.State {
 	state, err := delivery.ParseState(role.GetAnnotations()[contract.StateAnnotation])
 	if err != nil {
 		klog.ErrorS(err, "Failed to read the recorded state, starting without it", "clusterRole", role.GetName())
+	}
+	if e != nil {
+		e.recorded = Recorded{role.GetResourceVersion(), state}
 	}
 	return state
 }
