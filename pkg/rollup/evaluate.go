@@ -73,7 +73,9 @@ func Evaluate(in *Input) *Result {
 			e.node(n, rows)
 		}
 	}
-	awaited := slices.ContainsFunc(e.onPlugins, func(f Finding) bool { return f.Reason == contract.Progressing })
+	awaited := slices.ContainsFunc(e.onPlugins, func(f Finding) bool { // by a pod that an earlier process saw
+		return f.Reason == contract.Progressing && nodes[f.Node].PodSeen.IsZero()
+	})
 	e.set(e.degraded(), len(e.standing) > 0 || awaited && in.Stood)
 	e.set(e.reporting())
 	e.set(e.writeKeyAgreed(), false)
