@@ -76,7 +76,7 @@ func Evaluate(in *Input) *Result {
 	awaited := slices.ContainsFunc(e.onPlugins, func(f Finding) bool { // by a pod that an earlier process saw
 		return f.Reason == contract.Progressing && nodes[f.Node].PodSeen.IsZero()
 	})
-	e.set(e.degraded(), len(e.standing) > 0 || awaited && in.Stood)
+	e.set(e.degraded(), len(e.standing) > 0 || awaited && e.before(in.Stood))
 	e.set(e.reporting())
 	e.set(e.writeKeyAgreed(), false)
 	result.Agreement.Evaluated = true

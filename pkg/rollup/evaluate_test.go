@@ -377,14 +377,18 @@ func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
 	}
 }
 
-// After a restart, a KMSPluginsDegraded that was True stays so while a first report is awaited that may be the unhealthy
+// After a restart, a KMSPluginsDegraded that was True stays so while a first report is awaited: it may be the unhealthy
 // plugin's. One of a pod that is newer than the process is not what an earlier process found.
 func TestStandingTrueAwaitsReportsOfPodsFromBefore(t *testing.T) {
 	before := Evaluate(&Input{Now: ago(60), Nodes: abc("2"), Reports: each(unhealthy("2", 65, "sealed"))}).Conditions
 	for want, c := range map[string]Node{pluginUnhealthy: on("c", "2"), awaiting: with(on("c", "2"), since(5))} {
-		in := Input{Now: now, Nodes: append(abc("2")[:2], c), Reports: ok[:2], Previous: before, Stood: true}
-		if got := Evaluate(&in).degraded(); got != want {
-			t.Errorf("%s, want %s", got, want)
+		of := Input{Now: now, Nodes: append(abc("2")[:2], c), Reports: ok[:2], Previous: before, Stood: in(10)}
+		got := Evaluate(&of)
+		if got.degraded() != want {
+			t.Errorf("%s, want %s", got.degraded(), want)
+		}
+		if want == pluginUnhealthy && !got.Deadline.Equal(of.Stood) {
+			t.Errorf("evaluated again at %s, want %s", got.Deadline, of.Stood)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type Input struct {
 	// report becomes stale only when it is known not to have changed before.
 	Behind  time.Duration
 	Reports []Report
-	Stood   bool // KMSPluginsDegraded was True when the evaluating process began, at most a FirstReport ago
+	Stood   time.Time // until when KMSPluginsDegraded may stand, which was True when the evaluating process began
 	// Off means that no node should report. Unobserved means that it is not known which nodes should; the other
 	// conditions then stay. With either, only Delivery is evaluated.
 	Off, Unobserved bool

@@ -35,7 +35,7 @@ func (s *healthSync) observe(in *rollup.Input) (known bool) {
 	if s.attendance == nil && in.Previous[contract.PluginsDegraded].Status == operatorstatus.True {
 		s.stood = s.now.Add(rollup.FirstReport)
 	}
-	in.Stood = s.now.Before(s.stood)
+	in.Stood = s.stood
 	s.before, s.attendance = s.attendance, map[string]nodeHistory{}
 	if in.Alone = len(pods) == 0 && t.State.Mode.ServesNode(); in.Alone {
 		pods = s.hosts()
