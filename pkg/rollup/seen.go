@@ -44,7 +44,7 @@ func (s *Seen) Silences(now time.Time) (silent map[string]Silence, next time.Tim
 			since = Latest(since, r.Entries[i].Changed)
 		}
 		step := stale / 3
-		kept := min(now.Sub(since), stale+MaxExcuse).Truncate(step)
+		kept := min(now.Sub(since).Truncate(step), stale+MaxExcuse)
 		if due := since.Add(kept + step); due.After(now) && (next.IsZero() || due.Before(next)) {
 			next = due
 		}

@@ -241,3 +241,18 @@ func TestMissingSocketThatStandsDoesNotEndWhatAnEarlierProcessFound(t *testing.T
 		}
 	}
 }
+
+// A process that restarts often excuses no silence anew, whatever the interval: a record ends when no excuse is left.
+func TestRecordOfALongSilenceLeavesNoExcuse(t *testing.T) {
+	for _, seconds := range []int{1, 7, 30, 120, 300, 600} {
+		reports := []operatorstatus.Report{wrote("a", every(seconds, healthy("2", 0)).Entry)}
+		before, later := Seen{}, now.Add(2*time.Hour)
+		before.Observe(now, now, never, reports)
+		before.Observe(later, later, never, reports)
+		next := Seen{}
+		next.Resumed, _ = before.Silences(later)
+		if left := next.Observe(later, later, never, reports)[0].StaleFrom().Add(MaxExcuse).Sub(later); left > 0 {
+			t.Errorf("every %d s: excused for %s after each restart", seconds, left)
+		}
+	}
+}
