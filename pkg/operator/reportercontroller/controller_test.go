@@ -302,6 +302,7 @@ func TestEachSourceThatIsForbiddenIsReported(t *testing.T) {
 		{informers.Namespaces, "", withPlugin, "namespace ns"},
 		{informers.Pods, "ns", withPlugin, "the pods of namespace ns"},
 		{informers.Roles, "ns", oneTarget, "the Role of namespace ns"},
+		{informers.Secrets, "ns", oneTarget, "Secret ns/encryption-config"},
 		{informers.Deployments, "ns", sidecar.Replace(withPlugin), "the Deployment of namespace ns"},
 		{informers.ServiceAccounts, "ns", sidecar.Replace(withPlugin), "the ServiceAccount of namespace ns"},
 	}

@@ -2,12 +2,16 @@ package reportercontroller
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -73,6 +77,46 @@ func TestPluginSetOfARevisionIsThatOfItsSecret(t *testing.T) {
 			if lists := count(r.all, "list secrets") + count(r.all, "get secrets"); !c.forbidden && lists > 3 {
 				t.Errorf("%d reads of Secrets in 10 minutes", lists)
 			}
+		})
+	}
+}
+
+// A live Secret that may no longer be read may have another write key by now. An API server that is away changes none.
+func TestLiveSetIsNotKnownOnceItsSecretMayNotBeRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"denied":     {noRight("secrets"), "published off false, read false"},
+		"unanswered": {errors.New("connection refused"), "published off false, read true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var fails atomic.Bool
+			var watching atomic.Pointer[watch.RaceFreeFakeWatcher]
+			r := newRequests(nil)
+			must.Succeed(t, r.Tracker().Create(informers.Secrets, encryptedBy("encryption-config", 1), "ns"))
+			r.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return fails.Load(), nil, c.err
+			})
+			r.PrependWatchReactor("secrets", func(clienttesting.Action) (bool, watch.Interface, error) {
+				if fails.Load() {
+					return true, nil, c.err
+				}
+				watching.Store(watch.NewRaceFreeFake())
+				return true, watching.Load(), nil
+			})
+			r.step = func(i int) {
+				if i == 1 {
+					r.record("fails")
+					fails.Store(true)
+					watching.Load().Stop()
+				}
+			}
+			r.run(t, oneTarget, oneTarget)
+			if before := r.all[:slices.Index(r.all, "fails")]; !slices.Contains(before, "published off false, read true") {
+				t.Errorf("before: %q", before)
+			}
+			must.Equal(t, "what is published last", r.last("published"), c.want)
 		})
 	}
 }
