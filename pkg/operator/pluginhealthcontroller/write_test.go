@@ -363,7 +363,39 @@ func TestRestoredEtcdIsWrittenAnew(t *testing.T) {
 		if all := s.written(); len(all) == n || degraded(all[len(all)-1].apply) != "False AsExpected" {
 			t.Errorf("the condition of the backup stays: %d writes, then %d", n, len(all))
 		}
+		s.showWritten()
+		s.wantQuiet()
 	})
+	// The watch does not show the restore. The answer to a write does.
+	withFixture(t, func(s *fixture) {
+		s.version, s.ahead = 5000000, 1
+		s.begin()
+		s.blind.Store(true)
+		s.version = 4000000
+		s.show()
+		s.sets(withKeys("2").but(func(p *delivery.Snapshot) { p.State.NotProbed = "provider old is not probed" }))
+		for range 5 {
+			s.Queue.Enqueue("api")
+			s.settled()
+		}
+		s.wantVerdict(2, "Unknown ProviderNotProbed", "to the resource of before, and to that of the backup")
+		s.blind.Store(false)
+		s.showWritten()
+		s.wantQuiet()
+	})
+}
+
+// wantQuiet requires that nothing is written for two minutes, and no Event, while all nodes report.
+func (s *fixture) wantQuiet() {
+	s.Helper()
+	writes, events := len(s.written()), len(s.events)
+	for range 12 {
+		s.pass(interval)
+		s.showReports("a", "b")
+	}
+	if s.wantWrites(writes, "while nothing changes"); len(s.events) != events {
+		s.Errorf("events %q", s.events[events:])
+	}
 }
 
 // The operator does not overwrite a condition that another manager owns, except after a person's edit.
