@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -152,6 +153,19 @@ func (s *fixture) addAgent(node string) {
 		p.Labels = map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: "api",
 			contract.ModeLabel: string(v1alpha1.ModeDaemonSet)}
 	}))
+}
+
+// restart shows the API server's container of a node with another ID.
+func (s *fixture) restart(node, id string) {
+	s.Helper()
+	p := pod(node, runsAs(id))
+	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+	if err == nil {
+		err = s.client.Tracker().Update(informers.Pods, &unstructured.Unstructured{Object: o}, "ns")
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
 }
 
 func (s *fixture) addPodIn(namespace string, p *corev1.Pod) {

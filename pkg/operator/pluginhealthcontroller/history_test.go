@@ -1,6 +1,7 @@
 package pluginhealthcontroller
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -154,6 +155,30 @@ func TestStartsThatWereSeenExcuseSilence(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A missing socket is excused while its API server starts. One that crashes again and again is not excused anew.
+func TestSocketOfAnAPIServerThatCrashesIsNotExcusedForLong(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		const excused = 2*time.Minute + rollup.MaxExcuse
+		for s.until(2 * time.Minute); s.now() < time.Hour; s.pass(interval) {
+			s.restart("a", fmt.Sprint(s.now().Truncate(2*time.Minute)))
+			s.report("a", "b")
+			e := &s.reports["a"][0]
+			e.Status, e.KEKID, e.Reason, e.Detail = contract.Error, "", contract.SocketMissing, "no such file"
+			if s.shows(); len(s.written()) > 0 {
+				s.showWritten()
+			}
+			want := "False AsExpected"
+			if s.now() > excused+interval {
+				want = "True PluginError"
+			}
+			if got := degraded(s.shown); got != want && (s.now() < excused || s.now() > excused+interval) {
+				s.Fatalf("at %s: %s, want %s", s.now(), got, want)
+			}
+		}
+	})
 }
 
 func TestReplacementExcusesItsNodeForABoundedTime(t *testing.T) {
