@@ -8,15 +8,21 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/encryptionconfig"
 	"github.com/kms-health/kms-health/pkg/operator/informers"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/reportercontroller"
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/must"
 )
 
 // abc are Nodes that exist; b is not Ready.
@@ -187,6 +193,62 @@ func TestAgentsReportCountsWhereTheAPIServerMountsTheFolder(t *testing.T) {
 			syncingOf(target, abc).expect(&in, byNode([]*corev1.Pod{server}), byNode(tt.reporter))
 			if d := cmp.Diff(tt.want, in.Nodes[0].NotMounted); d != "" {
 				t.Error(d)
+			}
+		})
+	}
+}
+
+// Agents probe the plugins of all running pods, and each node is to report on those of its own pod.
+func TestAgentsReportWhatIsExpectedInARollout(t *testing.T) {
+	config, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\n" +
+		"kind: OperatorConfiguration\nimage: reporter:1\napiServers:\n" +
+		"- {resource: kubeapiservers, namespace: ns, podSelector: {app: api}, container: api, mode: DaemonSet}\n"))
+	must.Succeed(t, err)
+	set := func(keys ...string) encryptionconfig.Set {
+		all := plugins(keys...)
+		for i := range all {
+			all[i].Timeout.Duration = 3 * time.Second
+		}
+		return encryptionconfig.Set{Known: true, Config: encryptionconfig.Config{Plugins: all}}
+	}
+	onHost := func(uid string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.UID = types.UID(uid)
+			p.Spec.Volumes = []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}}}}
+		}
+	}
+	for name, tt := range map[string]struct{ before, after encryptionconfig.Set }{
+		"a key is dropped":  {set("2", "1"), set("2")},
+		"a key is added":    {set("2"), set("2", "1")},
+		"KMS is turned off": {set("2"), set()},
+		"KMS is turned on":  {set(), set("2")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &reportercontroller.Snapshot{
+				Live: &tt.after, Sets: map[string]encryptionconfig.Set{"7": tt.before, "8": tt.after},
+				Pods: []*corev1.Pod{pod("a", revision(7), onHost(beforeUID)), pod("c", revision(8), onHost(serverUID))},
+			}
+			s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"
+			plan := reportercontroller.ComputePlan(s)
+			target := &target{delivery.Snapshot{
+				APIServer: *s.Target, SetsKnown: true, LiveKnown: true, State: plan.State, Served: plan.Served}}
+			at := slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetKind() == "DaemonSet" })
+			file := informers.As[appsv1.DaemonSet](plan.Apply[at]).Spec.Template.Annotations[contract.ConfigAnnotation]
+			probes, err := v1alpha1.DecodeReporter([]byte(file))
+			must.Succeed(t, err)
+			in := observed(target, s.Pods, abc)
+			in.Now = now.Add(rollup.FirstReport)
+			for _, n := range in.Nodes {
+				r := report(n.Name)
+				for _, p := range probes.Plugins {
+					e := contract.Entry{KeyID: p.KeyID, KEKID: "kek", Status: contract.Healthy, Interval: 30 * time.Second}
+					r.Entries = append(r.Entries, entryOf(e, in.Now))
+				}
+				in.Reports = append(in.Reports, r)
+			}
+			if c := rollup.Evaluate(&in).Conditions[contract.PluginsDegraded]; c.Reason != contract.AsExpected {
+				t.Errorf("%+v", c)
 			}
 		})
 	}
