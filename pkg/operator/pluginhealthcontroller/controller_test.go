@@ -346,7 +346,7 @@ func TestNodesOfAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
 		s.deletePod("kms-health", "kms-health-api-a")
 		check(20*time.Minute, "Unknown ReportsMissing")
 		w := s.wantLast("Unknown ReportsMissing", "without any agent")
-		if strings.Contains(w.body, `"status":"True","type":"KMSWriteKeyAgreed"`) {
+		if strings.Contains(w.body, `"type":"KMSWriteKeyAgreed","status":"True"`) {
 			t.Errorf("written: %s", w.body)
 		}
 	})

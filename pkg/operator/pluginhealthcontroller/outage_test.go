@@ -113,7 +113,7 @@ func TestOneSilentNodeStopsNothingThatIsWrittenOfTheOthers(t *testing.T) {
 			}
 			s.shows()
 			if all := s.written(); len(all) > 0 {
-				if s.showWritten(); strings.Contains(all[len(all)-1].body, `"status":"True","type":"KMSWriteKeyAgreed"`) {
+				if s.showWritten(); strings.Contains(all[len(all)-1].body, `"type":"KMSWriteKeyAgreed","status":"True"`) {
 					t.Fatalf("after %d0 s: %s", i, all[len(all)-1].body)
 				}
 			}
