@@ -218,3 +218,17 @@ func TestUnhealthyPluginStaysSoUntilTheNextReporterReports(t *testing.T) {
 		}
 	})
 }
+
+// A rotation waits until keys have been agreed on for some minutes. One slow answer of a plugin must not begin them anew.
+func TestOneTimeOutEndsNoAgreement(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.report("a", "b")
+		of := &s.reports["a"][0]
+		of.Status, of.Reason, of.KEKID = contract.Error, contract.Timeout, ""
+		s.shows()
+		if w := s.wantVerdict(1, "True PluginError", "at the time-out"); !strings.Contains(w.body, `"type":"KMSWriteKeyAgreed","status":"True"`) {
+			t.Errorf("written: %s", w.body)
+		}
+	})
+}
