@@ -17,6 +17,7 @@ const inertia = 2 * time.Minute
 // cluster is simulated second by second. The resulting conditions are the next input.
 type cluster struct {
 	interval   time.Duration
+	sick       string // the node of which all reports say unhealthy; empty: none
 	conditions map[string]operatorstatus.Condition
 	checked    map[string]time.Time // by node, the last healthy check
 	agreement  Agreement
@@ -35,6 +36,9 @@ func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) b
 			c.checked[name] = at
 		}
 		e := healthy("2", 0)
+		if name == c.sick {
+			e = unhealthy("2", 0, "sealed")
+		}
 		e.Interval, e.Changed = c.interval, c.checked[name]
 		reports = append(reports, from(name, e))
 	}
@@ -127,13 +131,17 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 	}
 }
 
-// Without a replacement, a hanging reporter makes Degraded Unknown, not True.
+// Without a replacement, a hanging reporter makes Degraded Unknown, not True. Where its plugin was unhealthy, Degraded
+// stays True: Unknown would be a transition, and a StatusSyncer would report nothing for its inertia.
 func TestAReporterThatHangsIsNotAnUnhealthyPlugin(t *testing.T) {
-	c := newCluster(30 * time.Second)
-	for s := range 600 {
-		c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(node string) bool { return node == "b" && s >= 60 })
-	}
-	if !slices.Equal(c.seen, []string{operatorstatus.False, operatorstatus.Unknown}) || c.writes != 2 {
-		t.Errorf("Degraded was %v, in %d writes", c.seen, c.writes)
+	for sick, want := range map[string]string{"": operatorstatus.Unknown, "b": operatorstatus.True} {
+		c := newCluster(30 * time.Second)
+		c.sick = sick
+		for s := range 600 {
+			c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(node string) bool { return node == "b" && s >= 60 })
+		}
+		if !slices.Equal(c.seen, []string{operatorstatus.False, want}) || c.writes != 2 {
+			t.Errorf("unhealthy on node %q: Degraded was %v, in %d writes", sick, c.seen, c.writes)
+		}
 	}
 }
