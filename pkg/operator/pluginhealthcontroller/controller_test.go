@@ -352,6 +352,22 @@ func TestNodesOfAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
 	})
 }
 
+// Another podSelector, for example, needs new informers.
+func TestVerdictStaysWhileNewSourcesAreNotRead(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		before := s.Verdict("api").Degraded
+		s.listing(cluster, errAway)
+		s.published.Stop()
+		s.published = nil
+		s.sets(withKeys("2"))
+		if v := s.Verdict("api"); v.Degraded != before || !v.Judged || before.Status != operatorstatus.False {
+			t.Errorf("the verdict was %+v, and is %+v", before, v)
+		}
+		s.wantWrites(0, "while the resource is not read")
+	})
+}
+
 // A target that is enabled again has as much time for its first reports as a new one.
 func TestReportsAreNotMissedWhenATargetIsOnAgain(t *testing.T) {
 	withFixture(t, func(s *fixture) {
