@@ -3,6 +3,9 @@
 package delivery
 
 import (
+	"encoding/base64"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +14,8 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/disk"
 	"github.com/kms-health/kms-health/test/harness/must"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -41,6 +46,22 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	expect("another interval", "3", "2W", "10s", intermediate)
 	fixture.SetTLSProfile(t, "Modern")
 	expect("another TLS profile", "3", "2W", "10s", modern)
+	op.Configure("managementState: Unmanaged\n" + file("20s"))
+	op.AwaitLogged("nothing is managed", `managementState="Unmanaged"`, 1)
+	other, err := controlplane.NewCA("another")
+	must.Succeed(t, err)
+	bundle := slices.Concat(fixture.Cluster.ServingCA().PEM(), other.PEM())
+	disk.Write(t, filepath.Join(op.Dir, "credentials", controlplane.KubeconfigCAFile), bundle)
+	fixture.SetTLSProfile(t, "Old")
+	expect("a TLS profile while Unmanaged", "3", "2W", "10s", fixture.TLSProfile("Old"))
+	for _, agent := range fixture.AwaitPods(t, fixture.Namespace, fixture.Agents, len(fixture.NodeNames)) {
+		if file := agent.Annotations[contract.KubeconfigAnnotation]; !strings.Contains(file, base64.StdEncoding.EncodeToString(bundle)) {
+			t.Errorf("%s has not the CA that was rotated while Unmanaged: %s", agent.Name, file)
+		}
+	}
+	op.Configure(fixture.Every("10s", apiservers.Kube.Target(
+		`serving: {address: "0.0.0.0:9180", secret: serving, tls: {minVersion: VersionTLS13}}`)))
+	expect("TLS settings of its own", "3", "2W", "10s", modern)
 	must.Equal(t, "agents after live changes", fixture.PodUIDs(t, fixture.Agents), agents)
 
 	fixture.RollOut(t, fixture.OnHost, "4", "aescbc", "2", "identity")
