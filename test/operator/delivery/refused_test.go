@@ -11,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
@@ -68,6 +69,21 @@ func deny(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy) {
 		ObjectMeta: policy.ObjectMeta, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 			PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		}})
+}
+
+// No DaemonSet is applied whose pods the manifests' own policy denies, and the problem names the folder.
+func TestFolderThatThePolicyDoesNotAllowIsReportedBeforeARollout(t *testing.T) {
+	const denial = "may not mount or create /opt/kms: ValidatingAdmissionPolicy kms-health-pods"
+	fixture.Excuse(func(e *auditv1.Event) bool { return strings.Contains(e.ResponseStatus.Message, denial) })
+	fixture.NewOperator(t).Start(fixture.Targets(apiservers.OAuth.Target("mode: DaemonSet",
+		`plugins: [{endpoint: "unix:///opt/kms/kms-1.sock", role: Write}]`, "nodeSelector: {kubernetes.io/os: linux}")))
+	message := fixture.AwaitRollUp(t, apiservers.OAuth, contract.HealthReporting, "False", contract.Forbidden).Message
+	if !strings.Contains(message, denial) {
+		t.Errorf("the message is %s", message)
+	}
+	if err := daemonSetExists(t, apiservers.OAuth); !apierrors.IsNotFound(err) {
+		t.Errorf("the DaemonSet: %v", err)
+	}
 }
 
 // A cluster may deny pods without a controller. The pods of a DaemonSet have one.
