@@ -103,6 +103,19 @@ func TestDaemonSetThatAdmissionChangedIsNotTriedAgain(t *testing.T) {
 	op.Configure(fixture.Every("11s", apiservers.Kube.Target()))
 	fixture.AwaitDescribed(t, "every 11s", len(fixture.NodeNames))
 	must.Succeed(t, seen.None(contract.Forbidden))
+
+	// Of a pod that is missing, an Event has the reason.
+	for agent := range fixture.PodUIDs(t, fixture.Agents) {
+		must.Succeed(t, fixture.Kube.CoreV1().Pods(fixture.Namespace).Delete(t.Context(), agent, metav1.DeleteOptions{}))
+		break
+	}
+	fixture.Eventually(t, "the denial is reported", func() error {
+		message := fixture.Resource(t, apiservers.Kube).Conditions[contract.HealthReporting].Message
+		if !strings.Contains(message, "has 2 of 3 pods: ") || !strings.Contains(message, "no room for one more") {
+			return errors.New(message)
+		}
+		return nil
+	})
 	end()
 }
 
