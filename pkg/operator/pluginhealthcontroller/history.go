@@ -81,7 +81,7 @@ func (l *look) since(what string, found bool) time.Time {
 }
 
 // choose returns the pod on a node that counts (nil: none), and the others that are not being deleted. It is the one
-// that the delivery serves, else the newest.
+// that the delivery serves, else the latest.
 func (l *look) choose(pods []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.Pod) {
 	for _, pod := range pods {
 		if pod.DeletionTimestamp == nil {
@@ -94,7 +94,7 @@ func (l *look) choose(pods []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.
 		return served && uid == podUID(p)
 	})
 	if at < 0 {
-		at = slices.Index(second, newest(second))
+		at = slices.Index(second, l.latest(second))
 	}
 	if at < 0 {
 		return nil, nil
@@ -107,7 +107,23 @@ func (l *look) choose(pods []*corev1.Pod) (chosen *corev1.Pod, second []*corev1.
 	return chosen, second
 }
 
-// podSeen returns when a pod of the API server was first seen; zero: at the process's first look.
+// latest returns the pod that was seen last, of those seen together the last by name, and none that is being deleted. A
+// creationTimestamp is by the clock of the API server that created the pod, and tells nothing here.
+func (l *look) latest(pods []*corev1.Pod) (best *corev1.Pod) {
+	var last time.Time
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		seen := l.podSeen(pod)
+		if best == nil || cmp.Or(seen.Compare(last), strings.Compare(pod.Name, best.Name)) > 0 {
+			best, last = pod, seen
+		}
+	}
+	return best
+}
+
+// podSeen returns when a pod was first seen; zero: at the process's first look.
 func (l *look) podSeen(pod *corev1.Pod) time.Time { return l.since("pod "+podUID(pod), true) }
 
 // podUID returns the UID of a pod on its node, else the UID of its object.

@@ -1,11 +1,9 @@
 package pluginhealthcontroller
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,7 +87,7 @@ func (s *healthSync) expect(in *rollup.Input, pods, ours map[string][]*corev1.Po
 			continue
 		}
 		n, plugins := uses(s.target, pod)
-		b := newBeside(s.target, pod, plugins, newest(ours[name]))
+		b := newBeside(s.target, pod, plugins, look.latest(ours[name]))
 		if len(second) > 0 {
 			for _, p := range append(second, pod) {
 				n.Pods = append(n.Pods, p.Namespace+"/"+p.Name)
@@ -153,17 +151,6 @@ func (s *healthSync) readSources(in *rollup.Input) (known bool) {
 		}
 	}
 	return true
-}
-
-// newest returns the newest pod that is not being deleted, of equally old ones the last by name; nil: there is none.
-func newest(pods []*corev1.Pod) (best *corev1.Pod) {
-	for _, pod := range pods {
-		if pod.DeletionTimestamp == nil && (best == nil || cmp.Or(
-			pod.CreationTimestamp.Compare(best.CreationTimestamp.Time), strings.Compare(pod.Name, best.Name)) > 0) {
-			best = pod
-		}
-	}
-	return best
 }
 
 // uses returns the plugins of an API server's pod, nil while they are not known, and what it writes with. A live set

@@ -1,7 +1,6 @@
 package pluginhealthcontroller
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -73,15 +73,13 @@ var expectedNodes = []struct {
 	{"terminating", withKeys("2"), servers{pod("a", terminating), pod("c")}, "c:2"},
 	{"its Node is gone", withKeys("2"), servers{pod("a"), pod("z")}, "a:2"},
 
-	// If two pods of a node exist at the first look, the newer one counts.
-	{"two pods: the newer", revisions(), servers{pod("a", revision(8), aged(time.Minute)), pod("a", revision(7))},
-		"a:2,1"},
-	{"two pods as old: the last by name", revisions(),
-		servers{pod("a", named("y"), revision(8)), pod("a", named("x"), revision(7))}, "a:2,1"},
-	{"two pods: the newer terminates", revisions(),
-		servers{pod("a", revision(8), aged(time.Minute), terminating), pod("a", revision(7))}, "a:1"},
-	{"two pods: the newer has ended", revisions(),
-		servers{pod("a", revision(8), aged(time.Minute), phase(corev1.PodFailed)), pod("a", revision(7))}, "a:1"},
+	// If two pods of a node exist at the first look, nothing tells which is the later one.
+	{"two pods: the last by name", revisions(),
+		servers{pod("a", named("y"), revision(8), aged(2*time.Hour)), pod("a", named("x"), revision(7))}, "a:2,1"},
+	{"two pods: the last by name terminates", revisions(),
+		servers{pod("a", named("y"), revision(8), terminating), pod("a", named("x"), revision(7))}, "a:1"},
+	{"two pods: the last by name has ended", revisions(),
+		servers{pod("a", named("y"), revision(8), phase(corev1.PodFailed)), pod("a", named("x"), revision(7))}, "a:1"},
 
 	// The plugins of a pod.
 	{"by its label", revisions(), servers{pod("a", revision(7)), pod("b", revision(8))}, "a:1 b:2,1"},
@@ -124,34 +122,61 @@ func TestExpectedNodes(t *testing.T) {
 	}
 }
 
-// While one delivery replaces another, a node has two reporters. The choice must be stable, or the message would change
-// with each sync.
-func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
-	reporter := func(name, target, node string, age time.Duration,
-		change ...func(*corev1.Pod)) informers.Managed {
-		p := pod(node, named(name), aged(age))
-		p.Labels = map[string]string{contract.APIServerLabel: target, contract.ModeLabel: "CompanionPod"}
-		for _, c := range change {
-			c(p)
-		}
+// While one delivery replaces another, a node has two reporters, and in a surge two API servers. Which counts is by what
+// was seen, whatever the clocks of the API servers say that created them, and stays so, or the message would change with
+// each sync.
+func TestOfTwoPodsOnANodeTheOneSeenLastCounts(t *testing.T) {
+	at := func(uid string, age time.Duration, change ...func(*corev1.Pod)) *corev1.Pod {
+		return withUID(uid, append(change, aged(age))...)
+	}
+	first, second := at(serverUID, time.Hour), at(beforeUID, 24*time.Hour)
+	ends := at(beforeUID, 24*time.Hour, terminating)
+	for name, steps := range map[string][]struct {
+		pods []*corev1.Pod
+		want *corev1.Pod
+	}{
+		"the second comes later":       {{servers{first}, first}, {servers{first, second}, second}, {servers{first, second}, second}},
+		"the second ends":              {{servers{first}, first}, {servers{first, second}, second}, {servers{first, ends}, first}},
+		"both are there at the start":  {{servers{first, second}, first}, {servers{first, second}, first}},
+		"both come together":           {{nil, nil}, {servers{first, second}, first}},
+		"none is there that goes on":   {{servers{ends}, nil}},
+		"the first goes, and is alone": {{servers{first, second}, first}, {servers{second}, second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before map[string]time.Time
+			for i, step := range steps {
+				l := lookOf(withKeys("2"))
+				l.now, l.first, l.was.began = now.Add(time.Duration(i)*time.Minute), i == 0, before
+				for range 2 { // in any order
+					if got := l.latest(step.pods); got != step.want {
+						t.Errorf("look %d: %v, want %v", i, klog.KObj(got), klog.KObj(step.want))
+					}
+					slices.Reverse(step.pods)
+				}
+				before = l.began
+			}
+		})
+	}
+}
+
+// Reporters of other API servers, and other pods of an API server's, are none of a target's.
+func TestReportersOfATargetByNode(t *testing.T) {
+	reporter := func(name, target, node string, mode v1alpha1.Mode) informers.Managed {
+		p := pod(node, named(name))
+		p.Labels = map[string]string{contract.APIServerLabel: target, contract.ModeLabel: string(mode)}
 		return informers.Managed{APIServer: target, Pod: p}
 	}
-	deleted := reporter("deleted", "api", "a", 0, terminating)
-	ours := []informers.Managed{
-		reporter("old", "api", "a", time.Hour), reporter("new", "api", "a", time.Minute),
-		reporter("only", "api", "b", time.Hour),
-		reporter("x", "api", "c", time.Hour), reporter("y", "api", "c", time.Hour),
-		reporter("other", "other", "a", time.Second), deleted,
+	got := map[string][]string{}
+	for node, pods := range byNode(reporterPods("api", []informers.Managed{
+		reporter("one", "api", "a", v1alpha1.ModeCompanionPod), reporter("two", "api", "a", v1alpha1.ModeDaemonSet),
+		reporter("only", "api", "b", v1alpha1.ModeDaemonSet), reporter("other", "other", "a", v1alpha1.ModeDaemonSet),
+		reporter("no reporter", "api", "b", "")})) {
+		for _, p := range pods {
+			got[node] = append(got[node], p.Name)
+		}
 	}
-	for range 20 {
-		rand.Shuffle(len(ours), func(i, j int) { ours[i], ours[j] = ours[j], ours[i] })
-		got := map[string]string{}
-		for node, pods := range byNode(reporterPods("api", ours)) {
-			got[node] = newest(pods).Name
-		}
-		if d := cmp.Diff(map[string]string{"a": "new", "b": "only", "c": "y"}, got); d != "" {
-			t.Fatal(d)
-		}
+	if d := cmp.Diff(map[string][]string{"a": {"one", "two"}, "b": {"only"}}, got); d != "" {
+		t.Error(d)
 	}
 }
 

@@ -65,7 +65,7 @@ var writeKeys = []struct {
 	{"a new key, all; one of before is being deleted", withKeys("2", "1"), set7, set8, 3, "False WriteKeyNotDeployed",
 		[]*corev1.Pod{pod("c", named("before"), revision(7), terminating)}},
 	{"a new key, all; one of before still runs", withKeys("2", "1"), set7, set8, 3, "False WriteKeyNotDeployed",
-		[]*corev1.Pod{pod("c", named("before"), revision(7), aged(7*24*time.Hour))}},
+		[]*corev1.Pod{pod("c", named("api-before"), revision(7))}},
 	{"a new key, all; on another node one of before is being deleted", withKeys("2", "1"), set7, set8, 3,
 		"False WriteKeyNotDeployed", []*corev1.Pod{pod("d", revision(7), terminating)}},
 	{"a new key, all; one of before has ended", withKeys("2", "1"), set7, set8, 3, "True AsExpected",
