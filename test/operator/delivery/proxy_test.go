@@ -72,7 +72,11 @@ func (p *faultyProxy) loseNow() bool {
 	return p.loses.Load() && now-last > int64(15*time.Second) && p.lost.CompareAndSwap(last, now)
 }
 
-var revisionSecrets = "/api/v1/namespaces/" + apiservers.Kube.Namespace + "/secrets/" + apiservers.EncryptionSecret + "-"
+// readsRevision reports whether a request lists or watches the encryption config of a revision.
+func readsRevision(r *http.Request) bool {
+	return r.URL.Path == "/api/v1/namespaces/"+apiservers.Kube.Namespace+"/secrets" &&
+		strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="+apiservers.EncryptionSecret+"-")
+}
 
 func newFaultyProxy(t *testing.T, seed uint64) *faultyProxy {
 	t.Helper()
@@ -85,7 +89,7 @@ func newFaultyProxy(t *testing.T, seed uint64) *faultyProxy {
 				http.Error(w, "no server is available", http.StatusServiceUnavailable)
 				return
 			}
-			if p.refused.Load() && strings.HasPrefix(r.URL.Path, revisionSecrets) {
+			if p.refused.Load() && readsRevision(r) {
 				http.Error(w, "refused", http.StatusForbidden)
 				return
 			}
