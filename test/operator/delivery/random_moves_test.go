@@ -43,8 +43,8 @@ func (m *model) shift(p *faultyProxy) string {
 
 const second = "kube-apiserver-second"
 
-// surge runs a second pod of kube-apiserver on a node, with another encryption config. If there is a second pod
-// already, it replaces the first.
+// surge runs a second pod of kube-apiserver on a node, with another encryption config or the node's own. If there is a
+// second pod already, it replaces the first.
 func (m *model) surge(t *testing.T) string {
 	t.Helper()
 	node := m.node()
@@ -52,12 +52,15 @@ func (m *model) surge(t *testing.T) string {
 		m.endSurge(t, node)
 		return "the second pod of " + node + " is the only one"
 	}
-	revision, _ := m.configure(t)
+	revision := m.revs[node]
+	if m.random.IntN(2) == 0 {
+		revision, _ = m.configure(t)
+	}
 	pod := m.pod(node, revision)
 	pod.Name = second
 	fixture.RunStatic(t, node, pod)
 	m.second[node] = revision
-	return fmt.Sprintf("%s has a second pod, revision %s, %v", node, revision, m.live)
+	return fmt.Sprintf("%s has a second pod, revision %s, %v", node, revision, m.sets[revision])
 }
 
 func (m *model) endSurge(t *testing.T, node string) {

@@ -391,8 +391,8 @@ func apiServerPods(t *testing.T, namespace string) []corev1.Pod {
 }
 
 // claims returns an error if a condition claims more than is known: agreement, while API servers write with several
-// keys or an unknown one; or reporting, while no reporter of a node has reported since its API server started. Typed
-// reports of OpenShift's own reporters count as reports.
+// keys or an unknown one; or reporting or health, while no reporter of a node has reported on the plugins, at their
+// sockets, since its API server started. Typed reports of OpenShift's own reporters count as reports.
 func (m *model) claims(t *testing.T) error {
 	t.Helper()
 	is := fixture.Resource(t, apiservers.Kube).Conditions
@@ -402,7 +402,8 @@ func (m *model) claims(t *testing.T) error {
 		node, revision := server.Spec.NodeName, server.Labels["revision"]
 		_, ids := keys(m.setOf(revision))
 		silent := len(ids) > 0 && m.second[node] == "" && !m.reported[reported(uid, m.setOf(revision))] && m.stopNative == nil
-		if silent && is[contract.HealthReporting].Status == operatorstatus.True {
+		all := fmt.Sprintf("every plugin is healthy on %d nodes", len(fixture.NodeNames))
+		if silent && (is[contract.HealthReporting].Status == operatorstatus.True || is[contract.PluginsDegraded].Message == all) {
 			return fmt.Errorf("%s has not reported on %v: %+v", node, ids, is)
 		}
 		agree = agree && (m.file != nil || m.broken[revision] == "")
