@@ -1,6 +1,7 @@
 package pluginhealthcontroller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,6 +57,7 @@ type fixture struct {
 	sources   *informers.Cluster
 	published *informers.Target           // nil: none
 	reports   map[string][]contract.Entry // of the operator's reporters, by node
+	stamps    map[string]string           // when an API server stored them, by its clock; empty: when they were checked
 	shown     []any                       // what the watch shows of the roll-up
 
 	blind atomic.Bool // while true, watches show nothing
@@ -77,6 +79,8 @@ type request struct {
 	kind  types.PatchType
 	body  string
 	apply []any // the conditions of an apply
+
+	failed bool
 }
 
 var listKinds = map[schema.GroupVersionResource]string{
@@ -184,6 +188,7 @@ func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, erro
 	if w.kind == types.JSONPatchType && s.version < s.newest { // the patch has an outdated resourceVersion
 		return true, nil, apierrors.NewConflict(cluster.GroupResource(), "cluster", nil)
 	}
+	w.failed = s.fails != nil
 	s.writes = append(s.writes, w)
 	if s.fails != nil {
 		return true, nil, s.fails
@@ -232,7 +237,7 @@ func (s *fixture) show() {
 		conditions = append(conditions,
 			map[string]any{"type": contract.ConditionType(node), "status": "True", "message": message, "lastTransitionTime": at})
 		managed = append(managed,
-			map[string]any{"manager": contract.ConditionManager(node), "time": at, "fieldsV1": map[string]any{
+			map[string]any{"manager": contract.ConditionManager(node), "time": cmp.Or(s.stamps[node], at), "fieldsV1": map[string]any{
 				"f:status": map[string]any{"f:conditions": map[string]any{fmt.Sprintf(`k:{"type":%q}`,
 					contract.ConditionType(node)): map[string]any{}}},
 			}})
