@@ -74,11 +74,11 @@ var (
 		"api_server", "mode", "reason")
 	MetricConfigurationValid = ofOperator("configuration_valid", gauge,
 		"1 if the configuration file, as it is now, is active, else 0.")
-	MetricLeader           = ofOperator("leader", gauge, "1 on the replica that runs the controllers, 0 on others.")
-	MetricCredentialExpiry = ofOperator("credential_expiry_timestamp_seconds", gauge,
-		"When a reporter's credential in a Secret expires.", "api_server", "secret")
-	MetricCredentialRenewal = ofOperator("credential_renewal_timestamp_seconds", gauge,
-		"When it is to be renewed: in the past while that fails.", "api_server", "secret")
+	MetricLeader              = ofOperator("leader", gauge, "1 on the replica that runs the controllers, 0 on others.")
+	MetricCredentialRemaining = ofOperator("credential_remaining_seconds", gauge,
+		"Seconds until a reporter's credential in a Secret expires, by the API server's clock.", "api_server", "secret")
+	MetricCredentialOverdue = ofOperator("credential_renewal_overdue_seconds", gauge,
+		"Seconds since its renewal was due, by that clock; 0 before.", "api_server", "secret")
 	MetricChanges = ofOperator("changes_total", counter,
 		"Events: changes of objects and of reasons.", "api_server", "reason")
 	MetricErrors = ofOperator("errors_total", counter, "Syncs of an API server that failed and are retried.", "api_server")

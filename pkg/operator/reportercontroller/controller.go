@@ -79,7 +79,7 @@ type Controller struct {
 
 // New returns a Controller.
 func New(o Options) *Controller {
-	return &Controller{Options: o, targets: map[string]*serverState{}, metrics: newMetrics(o.Registry),
+	return &Controller{Options: o, targets: map[string]*serverState{}, metrics: newMetrics(o.Registry, o.Now),
 		applier: ssa.New(o.Client)}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -102,28 +103,41 @@ func unreachable(err error) bool {
 type metrics struct {
 	errors    *prometheus.CounterVec
 	delivered *prometheus.GaugeVec
-	expiry    *prometheus.GaugeVec
-	renewal   *prometheus.GaugeVec
+	tokens    sync.Map         // the validity by target
+	now       func() time.Time // by the API server's clock
 }
 
-func newMetrics(registry prometheus.Registerer) *metrics {
-	return &metrics{
+func newMetrics(registry prometheus.Registerer, now func() time.Time) *metrics {
+	m := &metrics{
 		errors:    metric.CounterVec(registry, contract.MetricErrors),
 		delivered: metric.GaugeVec(registry, contract.MetricDelivered),
-		expiry:    metric.GaugeVec(registry, contract.MetricCredentialExpiry),
-		renewal:   metric.GaugeVec(registry, contract.MetricCredentialRenewal),
+		now:       now,
+	}
+	registry.MustRegister(prometheus.CollectorFunc(m.collectTokens))
+	return m
+}
+
+// collectTokens sends durations by the API server's clock, since rules compare times with Prometheus' clock.
+func (m *metrics) collectTokens(ch chan<- prometheus.Metric) {
+	for target, token := range m.tokens.Range {
+		now, target, token := m.now().Round(0), target.(string), token.(validity) // wall clock: the monotonic one differs
+		gauge := func(of contract.Metric, value time.Duration) {
+			ch <- prometheus.MustNewConstMetric(
+				metric.Desc(of), prometheus.GaugeValue, value.Seconds(), target, objects.TokenName(target))
+		}
+		gauge(contract.MetricCredentialRemaining, token.notAfter.Sub(now))
+		gauge(contract.MetricCredentialOverdue, max(0, now.Sub(token.renewAt)))
 	}
 }
 
-// set sets the status of a delivery, and when its token expires and is to be renewed. The result of a complete
-// delivery has the token, unless there is none. After any other result the series of the token stay as they were.
+// set sets the status of a delivery, and its token. The result of a complete delivery has the token, unless there is
+// none. After any other result the series of the earlier token stay.
 func (m *metrics) set(target string, o *Result) {
 	if o.Status.Delivered() && o.Status.Reason != contract.Unmanaged {
 		m.forget(target)
 	}
-	if secret := objects.TokenName(target); !o.Token.notAfter.IsZero() {
-		m.expiry.WithLabelValues(target, secret).Set(float64(o.Token.notAfter.Unix()))
-		m.renewal.WithLabelValues(target, secret).Set(float64(o.Token.renewAt.Unix()))
+	if !o.Token.notAfter.IsZero() {
+		m.tokens.Store(target, o.Token)
 	}
 	if o.Status.Message == "" {
 		return
@@ -139,7 +153,6 @@ func (m *metrics) set(target string, o *Result) {
 
 // forget removes the series of a target that is gone.
 func (m *metrics) forget(target string) {
-	for _, gauge := range []*prometheus.GaugeVec{m.delivered, m.expiry, m.renewal} {
-		gauge.DeletePartialMatch(prometheus.Labels{"api_server": target})
-	}
+	m.delivered.DeletePartialMatch(prometheus.Labels{"api_server": target})
+	m.tokens.Delete(target)
 }
