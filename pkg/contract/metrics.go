@@ -112,10 +112,10 @@ var (
 		"How long writes took, all servers together.")
 	MetricLastWrite = ofReporter("last_successful_write_timestamp_seconds", gauge, "When a write last succeeded.")
 
-	MetricCertificateBegin = ofReporter("client_certificate_not_before_timestamp_seconds", gauge,
-		"Since when the kubeconfig's client certificate is valid.")
-	MetricCertificateEnd = ofReporter("client_certificate_not_after_timestamp_seconds", gauge,
-		"Until when it is valid.")
+	MetricCertificateRemaining = ofReporter("client_certificate_remaining_seconds", gauge,
+		"Seconds until the kubeconfig's client certificate expires, by the node's clock, as of the last attempt to write.")
+	MetricCertificateLifetime = ofReporter("client_certificate_lifetime_seconds", gauge,
+		"For how long it is valid in all.")
 
 	MetricReloads = ofReporter("config_reloads_total", counter,
 		"Changes of the file by result: applied, invalid, unreadable.", "result")

@@ -84,7 +84,7 @@ var alerts = []Row{
 		DoNot: "delete the old key before that proof, or while a backup of etcd needs it"},
 	{Name: "KMSReporterCertificateExpires",
 		Means: "a reporter's client certificate has less than a tenth of its lifetime left, or has expired",
-		Check: "`not_after` in the metrics of the reporter at `instance`; who renews the Secret or files",
+		Check: "`client_certificate_remaining_seconds` of the reporter at `instance`; who renews the Secret or files",
 		Fix:   "renew the certificate. The reporter reads it within 10 s, without a restart",
 		DoNot: "restart the API server's pod for it"},
 	{Name: "KMSReporterCredentialExpires",

@@ -146,14 +146,17 @@ func inlineToken(t *testing.T, dir, token string) {
 	replaceIn(t, dir+"/kubeconfig", "tokenFile: "+dir+"/token", "token: "+token)
 }
 
-// The owner of a sidecar provides the certificate, so only the reporter can report when it expires.
+// The owner of a sidecar provides the certificate, so only the reporter can report when it expires. Prometheus' clock may
+// be another one, so a rule must not need it.
 func TestLifetimeOfAClientCertificateIsAMetric(t *testing.T) {
 	s, dir := certificateServer(t)
 	p := run(t, dir, waitLimit)
 	p.report(t, "1", Success, 1)
 	own := s.Certificate()
-	begin, end := scraped.Value(p.metrics.Text(), contract.MetricCertificateBegin), scraped.Value(p.metrics.Text(), contract.MetricCertificateEnd)
-	if int64(begin) != own.NotBefore.Unix() || int64(end) != own.NotAfter.Unix() {
-		t.Errorf("from %v until %v, want %s and %s", begin, end, own.NotBefore, own.NotAfter)
+	text := p.metrics.Text()
+	remaining, want := scraped.Value(text, contract.MetricCertificateRemaining), time.Until(own.NotAfter).Seconds()
+	if lifetime := scraped.Value(text, contract.MetricCertificateLifetime); lifetime != own.NotAfter.Sub(own.NotBefore).Seconds() ||
+		remaining < want || remaining > want+waitLimit.Seconds() {
+		t.Errorf("%v of %v seconds, want %v, of %s until %s", remaining, lifetime, want, own.NotBefore, own.NotAfter)
 	}
 }

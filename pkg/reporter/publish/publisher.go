@@ -184,12 +184,13 @@ func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *fail
 // showCertificate sets the metrics of the client certificate, which the owner of a sidecar renews, or deletes them.
 func (p *Publisher) showCertificate(client []tls.Certificate) {
 	if len(client) == 0 {
-		p.metrics.Delete(contract.MetricCertificateBegin, "", "")
-		p.metrics.Delete(contract.MetricCertificateEnd, "", "")
+		p.metrics.Delete(contract.MetricCertificateRemaining, "", "")
+		p.metrics.Delete(contract.MetricCertificateLifetime, "", "")
 		return
 	}
-	p.metrics.SetTime(contract.MetricCertificateBegin, client[0].Leaf.NotBefore)
-	p.metrics.SetTime(contract.MetricCertificateEnd, client[0].Leaf.NotAfter)
+	leaf := client[0].Leaf
+	p.metrics.Set(contract.MetricCertificateRemaining, time.Until(leaf.NotAfter).Seconds())
+	p.metrics.Set(contract.MetricCertificateLifetime, leaf.NotAfter.Sub(leaf.NotBefore).Seconds())
 }
 
 // LastError is why the last write failed; empty: it did not, or there was none. Any goroutine may call it.
