@@ -76,6 +76,19 @@ func TestQueriesOfTheDashboardAreOnMetricsThatExist(t *testing.T) {
 	}
 }
 
+// An age that needs two machines' clocks is wrong where they differ. A reader must know that of these panels alone.
+func TestPanelsSayThatTheyCompareTwoClocks(t *testing.T) {
+	d := readDashboard(t)
+	for _, row := range d.Rows {
+		for _, p := range row.Panels {
+			for _, target := range p.Targets {
+				compares, says := strings.Contains(target.Expr, "time()"), strings.Contains(p.Description, "clock")
+				must.Equal(t, p.Title+" has its clocks in its description", says, compares)
+			}
+		}
+	}
+}
+
 // promtool only checks rules, so each query becomes the expression of one.
 func TestPrometheusParsesTheQueriesOfTheDashboard(t *testing.T) {
 	d := readDashboard(t)
