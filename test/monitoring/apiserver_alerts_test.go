@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -55,30 +57,63 @@ func active(at string, alerts ...string) exprTest {
 	return e
 }
 
+// The clock of an API server may be right, or hours from that of Prometheus.
+var clocks = []time.Duration{0, 7 * time.Hour, -7 * time.Hour}
+
+// firstNumber matches the number at the beginning of values, as in 3, 3.5x2 and 3+30x2. Values of _x2 have none.
+var firstNumber = regexp.MustCompile(`(?:^| )-?[0-9][0-9.]*`)
+
+// dated returns series of an API server whose clock is ahead of that of Prometheus, or behind if negative.
+func dated(ahead time.Duration, series ...inputSeries) (all []inputSeries) {
+	for _, s := range series {
+		if strings.Contains(s.Series, "_timestamp_seconds{") {
+			s.Values = firstNumber.ReplaceAllStringFunc(s.Values, func(number string) string {
+				at, _ := strconv.ParseFloat(strings.TrimSpace(number), 64)
+				return " " + strconv.FormatFloat(at+ahead.Seconds(), 'f', -1, 64)
+			})
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
 // The header of the recording says when the plugin had which fault.
 func TestAlertsOnTheAPIServersMetrics(t *testing.T) {
-	runRuleTests(t, ruleTest{
-		Name: "recorded", Interval: "30s", InputSeries: append(readRecording(t), leading),
-		PromqlExprTest: []exprTest{
-			active("1m30s"),
-			active("3m30s"), // the key was rotated
-			active("6m30s", "KMSCallsSlow"),
-			active("9m", "KMSCallsFail"),
-			active("11m30s", "KMSCallsFail", "KMSAPIServerLacksPlugin", "KMSNoAPIServerReachesPlugin"),
-			active("12m30s", "KMSCallsFail"), // it uses the last 5 minutes
-		},
-	})
+	var tests []ruleTest
+	for _, ahead := range clocks {
+		tests = append(tests, ruleTest{
+			Name: "recorded, with a clock ahead by " + ahead.String(), Interval: "30s",
+			InputSeries: append(dated(ahead, readRecording(t)...), leading),
+			PromqlExprTest: []exprTest{
+				active("1m30s"),
+				active("3m30s"), // the key was rotated
+				active("6m30s", "KMSCallsSlow"),
+				active("9m", "KMSCallsFail"),
+				active("11m30s", "KMSCallsFail", "KMSAPIServerLacksPlugin", "KMSNoAPIServerReachesPlugin"),
+				active("12m30s", "KMSCallsFail"), // it uses the last 5 minutes
+			},
+		})
+	}
+	runRuleTests(t, tests...)
 }
 
 // One of two API servers reaches the plugin, so the alert must not be critical.
 func TestAlertsWhereOneOfTwoAPIServersLacksThePlugin(t *testing.T) {
 	const other = `provider_name="kms-2_secrets",instance="192.0.2.2:6443",job="apiserver",namespace="default"}`
-	runRuleTests(t, ruleTest{
-		Name: "one of two", Interval: "30s", InputSeries: append(readRecording(t), leading,
-			inputSeries{`apiserver_envelope_encryption_kms_operations_latency_seconds_count{grpc_status_code="OK",method_name="/v2.KeyManagementService/Status",` + other, "0+1x30"},
-			inputSeries{`apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{apiserver_id_hash="sha256:1",key_id_hash="sha256:2",` + other, "0+30x30"}),
-		PromqlExprTest: []exprTest{active("11m30s", "KMSCallsFail", "KMSAPIServerLacksPlugin")},
-	})
+	var tests []ruleTest
+	for _, ofOne := range clocks {
+		for _, ofOther := range clocks {
+			series := append(dated(ofOne, readRecording(t)...), dated(ofOther,
+				inputSeries{`apiserver_envelope_encryption_kms_operations_latency_seconds_count{grpc_status_code="OK",method_name="/v2.KeyManagementService/Status",` + other, "0+1x30"},
+				inputSeries{`apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{apiserver_id_hash="sha256:1",key_id_hash="sha256:2",` + other, "0+30x30"})...)
+			tests = append(tests, ruleTest{
+				Name:     fmt.Sprintf("one of two, with clocks ahead by %s and %s", ofOne, ofOther),
+				Interval: "30s", InputSeries: append(series, leading),
+				PromqlExprTest: []exprTest{active("1m30s"), active("11m30s", "KMSCallsFail", "KMSAPIServerLacksPlugin")},
+			})
+		}
+	}
+	runRuleTests(t, tests...)
 }
 
 // Providers with similar names are different: a working plugin must not hide that the plugin of the other fails.
