@@ -65,6 +65,19 @@ type Informer[T any] struct {
 	lasts    bool               // err lasted for AuthorizerWarmup by the last list or watch
 }
 
+// Source is an Informer of any type.
+type Source interface {
+	HasSynced() bool
+	Problem() error
+}
+
+// AuthorizerWarmup is how long an API server that has just started may deny requests that it should allow: its
+// authorizer has not read the roles yet.
+const AuthorizerWarmup = 10 * time.Second
+
+// Denied reports whether a request was denied. Retries do not help until a right is granted.
+func Denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
 // Queue is a controller's. A change only adds a key to it.
 type Queue interface{ Enqueue(name string) }
 
@@ -258,16 +271,6 @@ func (s *Informer[T]) problem() error {
 		return s.err
 	}
 	return nil
-}
-
-// FailedFor returns how long lists or watches have failed with the reason of Err.
-func (s *Informer[T]) FailedFor() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.since.IsZero() {
-		return 0
-	}
-	return time.Since(s.since)
 }
 
 // Get returns one object, by namespace (empty for a cluster-scoped one) and name.

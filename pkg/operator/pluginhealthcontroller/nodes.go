@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -127,7 +126,7 @@ func (s *healthSync) hosts() (pods []*corev1.Pod) {
 
 // readSources reports whether all sources were read or are denied, and adds denials to the input. A denial of the API
 // server's pods counts even if they were read before: each may have been replaced by one with another key. A denial
-// within AuthorizerWarmup does not count: the API server may not have read the roles yet.
+// counts once it lasts.
 func (s *healthSync) readSources(in *rollup.Input) (known bool) {
 	t, pods := s.target, "the pods of namespace "+s.target.Namespace
 	cluster := t.Sources.Cluster
@@ -136,14 +135,10 @@ func (s *healthSync) readSources(in *rollup.Input) (known bool) {
 		sources[pods] = t.Sources.Pods
 	}
 	for _, what := range slices.Sorted(maps.Keys(sources)) {
-		from := sources[what]
-		read, denied, failedFor := from.HasSynced(), informers.Denied(from.Err()), from.FailedFor()
-		switch {
-		case denied && failedFor <= informers.AuthorizerWarmup:
-			s.requeue(s.now.Add(informers.AuthorizerWarmup - failedFor + time.Second))
-		case denied && (!read || what == pods):
+		read, problem := sources[what].HasSynced(), sources[what].Problem()
+		if informers.Denied(problem) && (!read || what == pods) {
 			in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable,
-				Text: fmt.Sprintf("%s cannot be read: %v", what, from.Err())})
+				Text: fmt.Sprintf("%s cannot be read: %v", what, problem)})
 			s.unread, read = s.unread || !read, true
 		}
 		if !read {
