@@ -1,6 +1,7 @@
 package pluginhealthcontroller
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -188,6 +189,23 @@ func TestPodsThatCouldNeverBeListedAreNotHealthy(t *testing.T) {
 			t.Errorf("written: %s", w.body)
 		}
 		s.wantsRemoved(0, "where no pod is known, none is known to be gone")
+	})
+}
+
+// While an API server answers lists of pods with errors, conditions of an earlier process stay: a retry may succeed.
+func TestPodsThatFailToBeListedChangeNoCondition(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.listing(informers.Pods, apierrors.NewInternalError(context.DeadlineExceeded))
+		s.report("a", "b")
+		s.shown = s.earlier()
+		s.show()
+		s.set(withKeys("2"))
+		s.until(time.Minute)
+		for _, w := range s.written() {
+			if got := degraded(w.apply); got != "False AsExpected" {
+				t.Errorf("written: %s, want the condition of before: %s", got, w.body)
+			}
+		}
 	})
 }
 
