@@ -96,11 +96,16 @@ func (in *Input) ReportersNamespace() string {
 	return in.Namespace
 }
 
+// EncryptionSecret is the name of the Secret with the encryption config of a revision; empty: the live one.
+func (in *Input) EncryptionSecret(revision string) string {
+	return strings.TrimSuffix(in.Target.EncryptionConfig.Secret+"-"+revision, "-")
+}
+
 // SecretRole lets the operator read the encryption configs of these revisions, and the live one.
 func (in *Input) SecretRole(revisions []string) *unstructured.Unstructured {
-	names := []string{in.Target.EncryptionConfig.Secret}
+	names := []string{in.EncryptionSecret("")}
 	for _, revision := range revisions {
-		names = append(names, in.Target.EncryptionConfig.Secret+"-"+revision)
+		names = append(names, in.EncryptionSecret(revision))
 	}
 	return object("secret-role.yaml", values{
 		"NAME": SecretRoleName(in.Target.Name), "NAMESPACE": in.Target.Namespace, "API_SERVER": in.Target.Name,

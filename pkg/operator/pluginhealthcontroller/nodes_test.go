@@ -251,7 +251,7 @@ func TestAgentsReportWhatIsExpectedInARollout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &reportercontroller.Snapshot{
-				Live: &tt.after, Sets: map[string]encryptionconfig.Set{"7": tt.before, "8": tt.after},
+				Sets: map[string]encryptionconfig.Set{"": tt.after, "7": tt.before, "8": tt.after},
 				Pods: []*corev1.Pod{pod("a", revision(7), onHost(beforeUID)), pod("c", revision(8), onHost(serverUID))},
 			}
 			s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"

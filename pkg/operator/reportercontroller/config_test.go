@@ -72,7 +72,7 @@ func TestEveryPluginSetThatPodsMountHasItsConfigMap(t *testing.T) {
 	for source, want := range map[v1alpha1.ConfigSource]string{v1alpha1.ConfigSourceConfigMap: strings.Join(both, " "),
 		v1alpha1.ConfigSourceAnnotation: ""} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2", revision("7"))), configSource(source))
-		s.Sets = map[string]encryptionconfig.Set{"7": *set(2, 1)}
+		s.Sets["7"] = *set(2, 1)
 		plan := ComputePlan(s)
 		firstPod := slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Pod" })
 		all, first := names(ofKind(plan.Apply, "ConfigMap")), names(ofKind(plan.Apply[:firstPod], "ConfigMap"))
@@ -93,9 +93,9 @@ func TestEveryPluginSetThatPodsMountHasItsConfigMap(t *testing.T) {
 func TestAnotherWriteKeyReplacesNoCompanion(t *testing.T) {
 	for _, source := range []v1alpha1.ConfigSource{v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation} {
 		s := after(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("4"))),
-			configSource(source), func(s *Snapshot) { s.Sets = map[string]encryptionconfig.Set{"4": *set(1, 2)} })
+			configSource(source), func(s *Snapshot) { s.Sets["4"] = *set(1, 2) })
 		before := names(s.own("Pod"))
-		s.Pods[1].Labels["revision"], s.Sets["5"], s.Live = "5", *set(2, 1), set(2, 1)
+		s.Pods[1].Labels["revision"], s.Sets["5"], s.Sets[liveRevision] = "5", *set(2, 1), *set(2, 1)
 		plan := deletes(t, s, string(source), "", contract.AsExpected)
 		if got := names(workloads(plan)); got != before || len(ofKind(plan.Apply, "ConfigMap")) > 1 {
 			t.Errorf("%s: %s, were %s; %s", source, got, before, names(plan.Apply))
@@ -118,7 +118,7 @@ func TestEarlierReportersGetChangesLive(t *testing.T) {
 			s.Own = append(s.Own, pod)
 		}
 		s.Target.Mode, s.Target.ConfigSource = v1alpha1.ModeDaemonSet, source
-		s.Live, s.CA = set(2, 1), []byte("after")
+		s.Sets[liveRevision], s.CA = *set(2, 1), []byte("after")
 		s.Config.Probe.Interval.Duration = 17 * time.Second
 		plan := ComputePlan(s)
 		files := appliedFiles(plan)
@@ -229,7 +229,7 @@ func TestChangesAreLiveInAnnotationsOfADaemonSet(t *testing.T) {
 			if part := ssa.MetadataPatch(liveFiles(ComputePlan(s))[0], pod); len(part) > 0 {
 				t.Errorf("a pod that has the current files gets %v", part)
 			}
-			s.Live = set(2, 1)
+			s.Sets[liveRevision] = *set(2, 1)
 			plan = ComputePlan(s)
 			if now := templateAnnotations(plan)[contract.ConfigAnnotation]; !strings.Contains(now, "kms-2.sock") ||
 				strings.Contains(now, "1m30s") != tt.interval || len(liveFiles(plan)) > 0 {

@@ -9,11 +9,13 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
@@ -73,14 +75,18 @@ type Controller struct {
 	cluster *informers.Cluster // from Run on
 	ctx     context.Context    // of the informers
 
+	encrypted atomic.Pointer[[]schema.GroupResource] // what kube-apiserver is known to encrypt with KMS
+
 	mu      sync.Mutex
 	targets map[string]*serverState
 }
 
 // New returns a Controller.
 func New(o Options) *Controller {
-	return &Controller{Options: o, targets: map[string]*serverState{}, metrics: newMetrics(o.Registry, o.Now),
+	c := &Controller{Options: o, targets: map[string]*serverState{}, metrics: newMetrics(o.Registry, o.Now),
 		applier: ssa.New(o.Client)}
+	c.encrypted.Store(new([]schema.GroupResource))
+	return c
 }
 
 // Run syncs targets until ctx ends. One replica at a time may run.

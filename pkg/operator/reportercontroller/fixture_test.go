@@ -46,7 +46,7 @@ apiServers:
   mode: ` + string(mode)))
 	must.Succeed(t, err)
 	s := &Snapshot{
-		Pods: []*corev1.Pod{}, Live: set(1),
+		Pods: []*corev1.Pod{}, Sets: map[string]encryptionconfig.Set{liveRevision: *set(1)},
 	}
 	s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"
 	s.Target.Name = "api" // short in the names of objects

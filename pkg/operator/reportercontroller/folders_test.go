@@ -33,7 +33,7 @@ func TestDaemonSetKeepsItsFoldersWhileNoPodShowsThem(t *testing.T) {
 		t.Errorf("without a pod, /var/run/kmsplugin became %q", got)
 	}
 	// Before a pod shows its volume, a socket's folder is taken as a folder of the node.
-	s.Live.Config.Plugins[0].Endpoint = "unix:///run/other/kms-1.sock"
+	s.Sets[liveRevision].Config.Plugins[0].Endpoint = "unix:///run/other/kms-1.sock"
 	folders := hostFolders(t, ComputePlan(s))
 	if len(folders) != 1 || folders["/run/other"] != "/run/other" {
 		t.Errorf("another endpoint without a pod: %v", folders)
@@ -43,8 +43,8 @@ func TestDaemonSetKeepsItsFoldersWhileNoPodShowsThem(t *testing.T) {
 // This holds even while no pod shows its mounts.
 func TestDaemonSetMountsNoFolderThatHoldsMuchElse(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeDaemonSet)
-	s.Live = set(1, 2)
-	s.Live.Config.Plugins[1].Endpoint = "unix:///run/kms-2.sock"
+	s.Sets[liveRevision] = *set(1, 2)
+	s.Sets[liveRevision].Config.Plugins[1].Endpoint = "unix:///run/kms-2.sock"
 	plan := ComputePlan(s)
 	if folders := hostFolders(t, plan); folders["/run"] != "" || plan.Status.Reason != contract.SocketVolumeMissing {
 		t.Errorf("mounts %v, %+v", folders, plan.Status)

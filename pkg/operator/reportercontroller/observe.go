@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -45,7 +44,7 @@ func (c *Controller) observe(s *Snapshot, e *serverState) {
 	if verdict.Silent != nil {
 		state.Silent = verdict.Silent
 	}
-	s.Encrypted = c.encrypted()
+	s.Encrypted = *c.encrypted.Load()
 	s.ResourceMissing = e.sources.Resource.HasSynced() && e.sources.Destination() == nil
 	if s.OtherInstallation != "" {
 		s.Resource, s.Undecided = e.sources.Destination(), true
@@ -210,13 +209,3 @@ func (c *Controller) clusterServer(of *v1alpha1.APIServer) string {
 
 // kubeAPIServer is the name of the API server that stores ConfigMaps and operator resources.
 var kubeAPIServer = contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
-
-// encrypted returns what kube-apiserver is known to encrypt with KMS, for all targets.
-func (c *Controller) encrypted() []schema.GroupResource {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.targets[kubeAPIServer]; e != nil {
-		return e.encrypted
-	}
-	return nil
-}

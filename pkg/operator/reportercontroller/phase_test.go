@@ -35,7 +35,7 @@ func ownIn(namespace string, kinds []string) func(*Snapshot) {
 	}
 }
 
-func off(s *Snapshot) { s.Live = set() }
+func off(s *Snapshot) { s.Sets[liveRevision] = *set() }
 
 func deleting(s *Snapshot) { s.Deleting = true }
 
@@ -75,7 +75,7 @@ func TestPlanFollowsFromWhatIsObserved(t *testing.T) {
 		"the TLS profile is invalid": {[]change{onePod, func(s *Snapshot) { s.add(contract.TLSProfileInvalid, "no such cipher") }},
 			true, contract.TLSProfileInvalid, false},
 		"the Secret was never valid": {[]change{onePod, func(s *Snapshot) {
-			s.Live = &encryptionconfig.Set{}
+			s.Sets[liveRevision] = encryptionconfig.Set{}
 			s.add(contract.EncryptionConfigUnreadable, "not YAML")
 		}}, false, contract.EncryptionConfigUnreadable, false},
 		"a source is refused": {[]change{onePod, func(s *Snapshot) {

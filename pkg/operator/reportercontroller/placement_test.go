@@ -33,8 +33,8 @@ func TestEndpointThatNoPodMountsIsAProblemOfItsPluginAlone(t *testing.T) {
 		}
 		first := ComputePlan(s)
 		delivered(first)(s)
-		s.Live = set(1, 2)
-		s.Live.Config.Plugins[1].Endpoint = "unix:///var/run/kmsplugins/kms-2.sock"
+		s.Sets[liveRevision] = *set(1, 2)
+		s.Sets[liveRevision].Config.Plugins[1].Endpoint = "unix:///var/run/kmsplugins/kms-2.sock"
 		plan := ComputePlan(s)
 		if plan.Status.Reason != contract.SocketVolumeMissing || !strings.Contains(plan.Status.Message,
 			"/var/run/kmsplugins") || strings.Contains(plan.Status.Message, "kms-1") {
@@ -81,7 +81,7 @@ func TestAbstractSocketsHaveAModeOrAFix(t *testing.T) {
 	} {
 		s := fixture(t, v1alpha1.ModeAuto, pods(c.pod))
 		s.Target.Connection.Server = c.server
-		s.Live.Config.Plugins[0].Endpoint = "unix:///@kms"
+		s.Sets[liveRevision].Config.Plugins[0].Endpoint = "unix:///@kms"
 		plan := ComputePlan(s)
 		if plan.State.Mode != c.mode || plan.Status.Reason != c.reason || !strings.Contains(plan.Status.Message, c.part) {
 			t.Errorf("%s: mode %s, %+v", name, plan.State.Mode, plan.Status)

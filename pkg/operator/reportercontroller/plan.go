@@ -191,7 +191,7 @@ func (p *planner) recordSets() {
 	now.Revisions, now.Mixed = map[string][]v1alpha1.Plugin{}, map[string]string{}
 	ignored, known := []string(nil), true
 	for _, r := range append(p.Revisions(), liveRevision) {
-		set, mixed := p.set(r), was.Mixed[r]
+		set, mixed := p.Sets[r], was.Mixed[r]
 		plugins, recorded := was.Revisions[r]
 		if set.Known {
 			mixed = set.Config.Mixed
@@ -262,7 +262,7 @@ func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) (set []v
 	}
 	_, asked := p.Sets[revision]
 	return p.state.Live, p.Target.Plugins != nil || revision == liveRevision ||
-		len(p.state.Live) > 0 && (asked || p.Live == nil)
+		len(p.state.Live) > 0 && (asked || p.Sets == nil)
 }
 
 // findPods finds the running pods that have plugins, and their sockets.

@@ -2,6 +2,7 @@ package reportercontroller
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -56,7 +57,7 @@ func TestEveryModeIsDelivered(t *testing.T) {
 
 func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
-	s.Live, s.Sets = set(2, 1), map[string]encryptionconfig.Set{"4": *set(1), "5": *set(2, 1)}
+	s.Sets = map[string]encryptionconfig.Set{liveRevision: *set(2, 1), "4": *set(1), "5": *set(2, 1)}
 	plan := ComputePlan(s)
 	var got []string
 	for _, pod := range workloads(plan) {
@@ -135,7 +136,7 @@ func mounting(name string) func(*corev1.Pod) {
 func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
 	old := configMapOf(1)
 	s := after(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mounting(old))))
-	s.Live, s.Config.Probe.Interval.Duration = set(2, 1), time.Minute
+	s.Sets[liveRevision], s.Config.Probe.Interval.Duration = *set(2, 1), time.Minute
 	files := appliedFiles(deletes(t, s, "while a pod mounts it", "", contract.NoReporters))
 	for name, want := range map[string]string{old: "kms-1.sock", configMapOf(2, 1): "kms-2.sock"} {
 		if file := files[name]; !strings.Contains(file, "interval: 1m0s") || !strings.Contains(file, want) {
@@ -235,7 +236,7 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 
 // The record must name the Role before it exists, so that a removal always finds it.
 func TestRoleIsRecordedBeforeItIsApplied(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Live = nil })
+	s := fixture(t, v1alpha1.ModeCompanionPod, func(s *Snapshot) { s.Sets = nil })
 	if plan := ComputePlan(s); plan.Anchor == nil || !plan.State.Role || names(plan.Apply) != "Role/kms-health-operator-api" {
 		t.Errorf("records %v, %+v, applies %s", plan.Anchor, plan.State, names(plan.Apply))
 	}
@@ -293,7 +294,10 @@ func TestPluginsAreTheOnesLastKnownOfThePodsRevision(t *testing.T) {
 		"the same, a revision is not read":   {notProbed, set(1), sets{"7": {}}, on("7"), "ProviderNotProbed deletes a:1"},
 	} {
 		s := fixture(t, v1alpha1.ModeCompanionPod, pods(c.pods...))
-		s.State, s.Live, s.Sets = c.recorded, c.live, c.sets
+		if s.State, s.Sets = c.recorded, nil; c.live != nil {
+			s.Sets = sets{liveRevision: *c.live}
+			maps.Copy(s.Sets, c.sets)
+		}
 		if s.State.Role = true; len(c.pods) > 0 {
 			s.Own = objectList{ownObject("ConfigMap", s.Namespace)} // which nothing needs
 		}
@@ -355,7 +359,7 @@ func TestPodThatReadsNoEncryptionConfigNeedsNoReporter(t *testing.T) {
 		p.Spec.Containers[0].VolumeMounts = nil
 	})
 	s := fixture(t, v1alpha1.ModeAuto, pods(withoutStorage))
-	s.Sets = map[string]encryptionconfig.Set{"5": *set(1)}
+	s.Sets["5"] = *set(1)
 	if plan := ComputePlan(s); len(workloads(plan)) > 0 || plan.Status.Reason != contract.NoPods {
 		t.Errorf("%s made; %+v", names(workloads(plan)), plan.Status)
 	}
@@ -399,7 +403,7 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 	recorded := func(ids ...int) func(*Snapshot) {
 		return func(s *Snapshot) { s.State = delivery.State{Live: set(ids...).Config.Plugins} }
 	}
-	unreadable := func(s *Snapshot) { s.Live = nil }
+	unreadable := func(s *Snapshot) { s.Sets = nil }
 	seen := func(d time.Duration) func(*Snapshot) { return func(s *Snapshot) { s.LiveSeen = d } }
 	before := func(s *Snapshot) { s.State.NotLoaded = []string{"c-0", "c-a"} }
 	ended := func(s *Snapshot) { s.Pods[0].Status.ContainerStatuses[0].State = corev1.ContainerState{} }
@@ -426,7 +430,11 @@ func TestContainersThatRanWhenTheWriteKeyChangedHaveNotLoadedIt(t *testing.T) {
 	}
 	moved := at("unix:///elsewhere/kms-1.sock")
 	respelled := at(strings.Replace(set(1).Config.Plugins[0].Endpoint, "/kms-", "/./kms-", 1))
-	mixed := func(s *Snapshot) { s.Live.Config.Mixed = "secrets by aescbc" }
+	mixed := func(s *Snapshot) {
+		live := s.Sets[liveRevision]
+		live.Config.Mixed = "secrets by aescbc"
+		s.Sets[liveRevision] = live
+	}
 	for name, c := range map[string]struct {
 		change []func(*Snapshot)
 		want   string
@@ -510,7 +518,7 @@ func TestAgentsProbeThePluginsOfAllRunningPods(t *testing.T) {
 		"a socket gets a key ID, at one node": {other, set(1), other, "other"},
 	} {
 		s := fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost, revision("8")), apiPod("b", "2", onHost, revision("7"))))
-		s.Live, s.Sets = c.live, map[string]encryptionconfig.Set{"8": *c.first, "7": *c.second}
+		s.Sets = map[string]encryptionconfig.Set{liveRevision: *c.live, "8": *c.first, "7": *c.second}
 		files := templateAnnotations(ComputePlan(s))
 		got := keyIDs(t, agent(files))
 		if strings.Contains(files[contract.ConfigAnnotation], "moved.sock") {

@@ -16,7 +16,7 @@ func TestUnmanagedTargetGetsOnlyWhatExpires(t *testing.T) {
 	s.CA, s.Deployment = []byte("old"), deployment(1)
 	first := ComputePlan(s)
 	delivered(first)(s)
-	s.CA, s.Unmanaged, s.Config.Image, s.Live = []byte("new"), true, "reporter:2", set(2, 1)
+	s.CA, s.Unmanaged, s.Config.Image, s.Sets[liveRevision] = []byte("new"), true, "reporter:2", *set(2, 1)
 	plan := ComputePlan(s)
 	if plan.Status.Reason != contract.Unmanaged || names(plan.Apply) != "ConfigMap/"+configMapOf(1) || len(plan.Delete) > 0 ||
 		plan.Anchor != nil || plan.Off || plan.Clean {

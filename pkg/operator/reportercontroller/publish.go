@@ -34,7 +34,7 @@ type Health interface {
 func (c *Controller) publish(s *Snapshot, e *serverState, plan *Plan) {
 	p := &e.published
 	decided := !s.Undecided && !s.Unrecorded
-	settled := decided && (s.Live != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
+	settled := decided && (s.Sets != nil || s.Target.Plugins != nil || s.Deleting || s.NamespaceMissing)
 	switch left := informers.AuthorizerWarmup - time.Since(c.began); {
 	case s.Unrecorded && !e.status.Reason.NeedsAction():
 		return // conditions come after the record, unless that cannot be written

@@ -43,7 +43,7 @@ func undecided(s *Snapshot) { s.Undecided = true }
 // the record by which a removal finds them, unless the record cannot be written.
 func TestNothingIsPublishedBeforeItIsRead(t *testing.T) {
 	type change = func(*Snapshot)
-	unread := func(s *Snapshot) { s.Live = nil }
+	unread := func(s *Snapshot) { s.Sets = nil }
 	unrecorded := func(s *Snapshot) { s.Unrecorded = true }
 	deleting := func(s *Snapshot) { s.Deleting = true }
 	const before, after = informers.AuthorizerWarmup / 2, informers.AuthorizerWarmup

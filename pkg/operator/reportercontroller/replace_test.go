@@ -34,7 +34,7 @@ func TestReportersThatNeverRanAreReplacedWhileTheDeliveryChanges(t *testing.T) {
 
 // The ConfigMaps of agents and of sidecars have the same name in different namespaces.
 func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testing.T) {
-	mountsIt, off := mounting(configMapOf(1)), func(s *Snapshot) { s.Live = set() }
+	mountsIt, off := mounting(configMapOf(1)), func(s *Snapshot) { s.Sets[liveRevision] = *set() }
 	inOwn, inTarget := object("v1", "ConfigMap", "kms-health", configMapOf(1)),
 		object("v1", "ConfigMap", "ns", configMapOf(1))
 	for name, c := range map[string]struct {

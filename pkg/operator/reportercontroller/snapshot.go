@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
@@ -40,9 +39,8 @@ type Snapshot struct {
 	SourceProblems []delivery.Status
 	Encrypted      []schema.GroupResource // for which kube-apiserver is known to need a KMS plugin
 
-	// Live is the content of the live encryption config's Secret, nil while it cannot be read. Sets has the same of the
-	// revisions of running pods, without those that were not read yet.
-	Live     *encryptionconfig.Set
+	// Sets has the content of the encryption configs' Secrets, by revision, without those that were not read yet; nil
+	// while the live one cannot be read.
 	Sets     map[string]encryptionconfig.Set
 	LiveSeen time.Duration // how long this process has seen the current writer of the live set
 	Pods     []*corev1.Pod // the API server's
@@ -81,7 +79,7 @@ type apiServerPod struct {
 func (s *Snapshot) Revisions() []string {
 	var all []string
 	add := func(spec *corev1.PodSpec, labels map[string]string) {
-		if r, reads := delivery.RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels); reads && r != "" {
+		if r, reads := delivery.RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels); reads && r != liveRevision {
 			all = append(all, r)
 		}
 	}
@@ -112,16 +110,8 @@ func (s *Snapshot) has(reason delivery.Reason) bool {
 // liveRevision is the revision of the live encryption config, which pods without a revision use.
 const liveRevision = ""
 
-// set returns what was read of a revision's plugin set.
-func (s *Snapshot) set(revision string) encryptionconfig.Set {
-	if revision == liveRevision {
-		return ptr.Deref(s.Live, encryptionconfig.Set{})
-	}
-	return s.Sets[revision]
-}
-
 // liveKnown reports whether the live plugin set is known now.
-func (s *Snapshot) liveKnown() bool { return s.Target.Plugins != nil || s.set(liveRevision).Known }
+func (s *Snapshot) liveKnown() bool { return s.Target.Plugins != nil || s.Sets[liveRevision].Known }
 
 // own returns the operator's objects of a kind.
 func (s *Snapshot) own(kind string) []*unstructured.Unstructured { return ofKind(s.Own, kind) }

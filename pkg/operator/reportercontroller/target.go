@@ -33,9 +33,7 @@ type serverState struct {
 	liveSeen  time.Time
 	ca        []byte // the last one that could be read
 
-	// Under mu.
-	status    delivery.Status
-	encrypted []schema.GroupResource
+	status delivery.Status // under mu
 }
 
 // names returns the names of the targets of the configuration, of earlier ones, and of those whose ClusterRole shows
@@ -173,6 +171,9 @@ func (c *Controller) forget(name string) {
 	e.sources.Stop()
 	if e.published.Sources != nil {
 		e.published.Sources.Stop()
+	}
+	if name == kubeAPIServer {
+		c.encrypted.Store(new([]schema.GroupResource))
 	}
 	c.Health.Remove(name)
 	c.metrics.forget(name)
