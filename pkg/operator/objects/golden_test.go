@@ -48,7 +48,7 @@ func TestObjectsOfEachMode(t *testing.T) {
 	for name, of := range map[string]func(*Input) objects{
 		"companion": func(in *Input) objects {
 			in.Target.Serving = &v1alpha1.APIServerServing{Address: "0.0.0.0:9180", Secret: "serving"}
-			in.ClusterServer, in.Owner = ofAll, &Owner{Name: "owner", UID: "uid"}
+			in.ClusterServer, in.OwnerUID = ofAll, "uid"
 			return objects{in.SecretRole([]string{"3", "4"}),
 				in.CompanionPod(APIServerPod{Node: "master-0", UID: "u", Folders: ofPod, User: user}, plugins)}
 		},

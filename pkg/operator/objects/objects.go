@@ -37,11 +37,8 @@ type Input struct {
 	// Requested is the round trip that is requested of the target's reporters; empty: none. It reaches running pods. It
 	// is in no field whose change replaces pods.
 	Requested string
-	Owner     *Owner // nil until it has a UID
+	OwnerUID  string // of the target's ClusterRole; empty: it is not known
 }
-
-// Owner is a target's ClusterRole.
-type Owner struct{ Name, UID string }
 
 // APIServerPod is one running API server pod.
 type APIServerPod struct {
@@ -188,9 +185,7 @@ func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) *u
 	fixed["CONFIG"], fixed["KUBECONFIG"] = "", ""
 	hash := shortHash(contract.Marshal(object("pod.yaml", fixed).Object))
 	v["POD_HASH"], v["NAME"] = hash, "kms-health-"+in.Target.Name+"-"+shortHash(server.Node, server.UID, hash)
-	if in.Owner != nil {
-		v["OWNER_NAME"], v["OWNER_UID"] = in.Owner.Name, in.Owner.UID
-	}
+	v["OWNER_UID"] = when(in.OwnerUID != "", in.OwnerUID)
 	return object("pod.yaml", v)
 }
 

@@ -50,7 +50,7 @@ apiServers:
 	}
 	s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"
 	s.Target.Name = "api" // short in the names of objects
-	s.Owner = &objects.Owner{Name: "kms-health-reporter-api", UID: "owner"}
+	s.OwnerUID = "owner"
 	for _, m := range more {
 		m(s)
 	}

@@ -53,7 +53,7 @@ func (c *Controller) observe(s *Snapshot, e *serverState) {
 	known := c.cluster.Roles.HasSynced()
 	owner, exists := c.cluster.Roles.Get("", contract.ReporterName(name))
 	if exists {
-		s.Owner = &objects.Owner{Name: owner.GetName(), UID: string(owner.GetUID())}
+		s.OwnerUID = string(owner.GetUID())
 	}
 	s.Unrecorded = known && !exists && !s.Deleting
 	known = c.needs(s, e.sources)
