@@ -57,33 +57,27 @@ func run(ctx context.Context, args []string, e environment) int {
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	err := root.ExecuteContext(ctx)
-	var code verdict
+	var verdict view.Verdict
 	switch {
 	case stdout.Err != nil:
 		err = fmt.Errorf("standard output: %w", stdout.Err)
 	case err == nil:
 		return 0
-	case errors.As(err, &code):
-		return int(code)
+	case errors.As(err, &verdict):
+		return verdict.ExitCode()
 	}
 	fmt.Fprintf(e.stderr, "error: %s\n", show.Lines(err.Error()))
 	return exitFailed
 }
 
-// verdict is the error that ends the command with an exit code, after its complete output,
-// when not everything is healthy.
-type verdict int
-
-func (v verdict) Error() string { return fmt.Sprintf("verdict %d", int(v)) }
-
-// print prints a value, in a format for programs or as text, and returns the exit code as an error if it is not 0.
-func (e environment) print(format string, value any, text string, code int) error {
+// print prints a value, in a format for programs or as text. It returns a verdict that is not Healthy as the error.
+func (e environment) print(format string, value any, text string, verdict view.Verdict) error {
 	output, err := show.As(format, value, text)
 	if err == nil {
 		_, err = e.stdout.Write(output)
 	}
-	if err == nil && code != 0 {
-		err = verdict(code)
+	if err == nil && verdict != view.Healthy {
+		err = verdict
 	}
 	return err
 }

@@ -71,7 +71,7 @@ func (o *options) preflight(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return o.print(o.output, last, show.Preflight(last), last.Verdict.ExitCode())
+	return o.print(o.output, last, show.Preflight(last), last.Verdict)
 }
 
 // period is how often a cluster is read. Without a watch there is no state to keep, objects that

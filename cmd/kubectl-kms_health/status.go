@@ -123,7 +123,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return o.print(o.output, last, show.Status(last, o.output == "wide"), last.Verdict.ExitCode())
+	return o.print(o.output, last, show.Status(last, o.output == "wide"), last.Verdict)
 }
 
 func (o *options) evaluate(ctx context.Context) (*view.Status, error) {

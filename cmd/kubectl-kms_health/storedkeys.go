@@ -90,5 +90,5 @@ func (s *storedKeys) run(cmd *cobra.Command) error {
 	if s.kekID != "" {
 		inventory.Select(s.kekID)
 	}
-	return s.print(s.output, inventory, show.Stored(inventory), inventory.ExitCode())
+	return s.print(s.output, inventory, show.Stored(inventory), inventory.Verdict)
 }

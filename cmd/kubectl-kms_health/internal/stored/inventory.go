@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
@@ -38,8 +39,10 @@ type Inventory struct {
 	Unreadable        []Unreadable `json:"unreadable,omitempty"` // at most 100 of the UnreadableObjects
 	UnreadableObjects int          `json:"unreadableObjects"`
 
-	needed, unknown int
-	of              string // the resources, if not all, and the prefixes that were read
+	// Verdict is Unhealthy if the KEK ID that was asked for is still needed, and NotKnown if something is not known.
+	Verdict view.Verdict `json:"-"`
+
+	of string // the resources, if not all, and the prefixes that were read
 }
 
 // inventory sorts what was counted.
@@ -77,8 +80,10 @@ func (r *reader) inventory() *Inventory {
 	}
 	i.of += " below " + strings.Join(r.below, ", ")
 	i.Summary = fmt.Sprintf("Encrypted: %d of %d objects, KEK IDs: %d", secured, all, kekIDs.Len())
-	if i.unknown = i.UnreadableObjects; i.unknown > 0 {
-		i.Summary += fmt.Sprintf(", not readable: %d", i.unknown)
+	i.Verdict = view.Healthy
+	if i.UnreadableObjects > 0 {
+		i.Verdict = view.NotKnown
+		i.Summary += fmt.Sprintf(", not readable: %d", i.UnreadableObjects)
 	}
 	return i
 }
@@ -102,17 +107,18 @@ func isPart(a, b string) bool {
 // need an ID that is a part of that ID, or the reverse, may need it.
 func (i *Inventory) Select(kekID string) {
 	others, resources, rows := sets.New[string](), sets.New[string](), []Row{}
+	needed, unknown := 0, i.UnreadableObjects
 	for _, row := range i.Rows {
 		hasID := row.KEKID != ""
 		switch {
 		case hasID && isNamed(row.KEKID, kekID):
 			rows = append(rows, row)
 			resources.Insert(row.Resource)
-			i.needed += row.Objects
+			needed += row.Objects
 			continue
 		case hasID && isPart(row.KEKID, kekID), !hasID && strings.HasPrefix(row.Provider, kms):
 			rows = append(rows, row)
-			i.unknown += row.Objects
+			unknown += row.Objects
 		}
 		if hasID {
 			others.Insert(row.KEKID)
@@ -121,28 +127,19 @@ func (i *Inventory) Select(kekID string) {
 	names := sets.List(resources)
 	i.Rows = rows
 	switch {
-	case i.needed > 0:
-		i.Summary = fmt.Sprintf("KEK ID %q is still needed, by %s (objects: %d)", kekID, strings.Join(names, ", "), i.needed)
+	case needed > 0:
+		i.Verdict = view.Unhealthy
+		i.Summary = fmt.Sprintf("KEK ID %q is still needed, by %s (objects: %d)", kekID, strings.Join(names, ", "), needed)
 		if !slices.ContainsFunc(names, func(name string) bool { return !commandName.MatchString(name) }) {
 			i.Next = "kubectl get " + strings.Join(names, ",") + " -A -o json | kubectl patch --type=merge -p '{}' -f -"
 		}
-	case i.unknown > 0:
-		i.Summary = fmt.Sprintf("Not known: whether an object%s needs KEK ID %q (objects: %d)", i.of, kekID, i.unknown)
+	case unknown > 0:
+		i.Verdict = view.NotKnown
+		i.Summary = fmt.Sprintf("Not known: whether an object%s needs KEK ID %q (objects: %d)", i.of, kekID, unknown)
 	default:
 		i.Summary = fmt.Sprintf("No object%s needs KEK ID %q", i.of, kekID)
 	}
-	if i.needed == 0 {
+	if needed == 0 {
 		i.Summary += "; in use are " + cmp.Or(strings.Join(sets.List(others), ", "), "none")
 	}
-}
-
-// ExitCode is 1 if the selected KEK ID is still needed, and 2 if something is not known.
-func (i *Inventory) ExitCode() int {
-	switch {
-	case i.needed > 0:
-		return 1
-	case i.unknown > 0:
-		return 2
-	}
-	return 0
 }

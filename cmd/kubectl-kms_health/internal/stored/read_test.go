@@ -169,7 +169,7 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 		{"secrets", "identity", "", 1}, {"secrets", "kms:v2:kms-1", "key-1", 1}, {"secrets", "kms:v2:kms-1", "key-2", 1}, {"(2 others)", "identity", "", 2},
 	}
 	got, err := e.read(t, Request{})
-	if err != nil || !slices.Equal(got.Rows, want) || got.ExitCode() != 2 ||
+	if err != nil || !slices.Equal(got.Rows, want) || got.Verdict.ExitCode() != 2 ||
 		got.UnreadableObjects != 1 || got.Unreadable[0].Key != "/registry/configmaps/a/2" {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -198,8 +198,8 @@ func TestEveryValueIsARowOrIsNamed(t *testing.T) {
 			if tt.kekID != "" {
 				got.Select(tt.kekID)
 			}
-			if got.Summary != tt.want || got.ExitCode() != tt.code {
-				t.Errorf("got %q, %d; want %q, %d", got.Summary, got.ExitCode(), tt.want, tt.code)
+			if got.Summary != tt.want || got.Verdict.ExitCode() != tt.code {
+				t.Errorf("got %q, %d; want %q, %d", got.Summary, got.Verdict.ExitCode(), tt.want, tt.code)
 			}
 		})
 	}
@@ -243,9 +243,9 @@ func TestAnIDThatIsAPartOfOneInUseIsNotCalledUnused(t *testing.T) {
 			r := &reader{counts: map[Row]int{{Resource: "secrets", Provider: "kms:v2:kms-1", KEKID: tt.stored}: 3}}
 			got := r.inventory()
 			got.Select(tt.named)
-			if got.ExitCode() != tt.want || (tt.want == 2) != strings.HasPrefix(got.Summary, "Not known: whether an object") ||
+			if got.Verdict.ExitCode() != tt.want || (tt.want == 2) != strings.HasPrefix(got.Summary, "Not known: whether an object") ||
 				tt.want != 0 && (len(got.Rows) != 1 || got.Rows[0].Objects != 3) {
-				t.Errorf("%d, %q, %+v", got.ExitCode(), got.Summary, got.Rows)
+				t.Errorf("%d, %q, %+v", got.Verdict.ExitCode(), got.Summary, got.Rows)
 			}
 		})
 	}

@@ -31,6 +31,9 @@ func (v Verdict) ExitCode() int {
 	return map[Verdict]int{Healthy: 0, Unhealthy: 1, NotKnown: 2}[v]
 }
 
+// Error lets a command end with a verdict that is not Healthy, after its complete output.
+func (v Verdict) Error() string { return string(v) }
+
 // Problem is one reason of a verdict that is not Healthy.
 type Problem struct {
 	Verdict Verdict `json:"verdict"` // that it leads to, Unhealthy or NotKnown
