@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -29,13 +27,9 @@ import (
 const exitFailed = 3
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	e := environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, clock: clock.RealClock{}}
 	e.terminal = term.IsTerminal(int(os.Stderr.Fd()))
-	code := run(ctx, os.Args[1:], e)
-	stop()
-	klog.Flush()
-	os.Exit(code)
+	os.Exit(run(os.Args[1:], e))
 }
 
 // environment is what the command uses besides the cluster and its files.
@@ -49,14 +43,14 @@ type environment struct {
 	request func(context.Context, contract.Resource, string) error
 }
 
-func run(ctx context.Context, args []string, e environment) int {
+func run(args []string, e environment) int {
 	stdout := &output.Checked{Writer: e.stdout}
 	e.stdout = stdout
 	root := newRoot(e)
 	root.SetArgs(append([]string{}, args...)) // for nil it would use the process's arguments
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
-	err := root.ExecuteContext(ctx)
+	err := root.Execute()
 	var verdict view.Verdict
 	switch {
 	case stdout.Err != nil:

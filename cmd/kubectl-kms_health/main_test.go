@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"strings"
 	"testing"
@@ -23,7 +22,7 @@ func kubectl(t *testing.T, e environment, args ...string) (code int, stdout, std
 	if e.clock == nil {
 		e.clock = clocktesting.NewFakeClock(taken)
 	}
-	code = run(t.Context(), args, e)
+	code = run(args, e)
 	return code, out.String(), errs.String()
 }
 
@@ -88,7 +87,7 @@ func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			code := run(context.Background(), args, environment{stdout: full, stderr: &stderr, clock: clocktesting.NewFakeClock(taken)})
+			code := run(args, environment{stdout: full, stderr: &stderr, clock: clocktesting.NewFakeClock(taken)})
 			if code != exitFailed || strings.Count(stderr.String(), "no space left on device") != 1 {
 				t.Errorf("%d, %q", code, stderr.String())
 			}

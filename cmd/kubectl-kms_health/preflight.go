@@ -92,9 +92,8 @@ func (o *options) follow(ctx context.Context, command string, isLast func(*view.
 			if isMistyped || !wasRead && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
 				return false, err
 			}
-			if failed = err; ctx.Err() == nil {
-				trips.say(fmt.Sprintf("warning: %s\nTrying again\n", show.Lines(err.Error())))
-			}
+			failed = err
+			trips.say(fmt.Sprintf("warning: %s\nTrying again\n", show.Lines(err.Error())))
 			return false, nil
 		}
 		if status.Node != "" && command != "wait" {
