@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // the auth plugins of kubectl
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
@@ -85,9 +83,6 @@ func newRoot(e environment) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(logging)
-	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
 	root.AddCommand(newStatus(e), newPreflight(e), newStoredKeys(e), newExplain(e))
 	return root
 }
