@@ -78,20 +78,35 @@ func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, err
 	return &r.Snapshot, nil
 }
 
-// readable are the names of files that are read in a folder.
-var readable = regexp.MustCompile(`/timestamp$|/kms-health/incomplete\.txt$|\.(ya?ml|json)$`)
+var (
+	// resources are those with reports, and groups their groups.
+	resources = strings.Join(append(contract.ResourceNames(), contract.KMSHealths.Plural), "|")
+	groups    = contract.OperatorGroup + "|" + contract.KMSHealths.Group
+	// readable are the names of files that are read in a folder.
+	readable = regexp.MustCompile(`(^|/)timestamp$|(^|/)kms-health/incomplete\.txt$|\.(ya?ml|json)$`)
+	// notGathered are the resources with reports among the parts of a must-gather that failed, a line each.
+	notGathered = regexp.MustCompile(`(?m)^(` + resources + `)\..*[^/\n]`)
+	// ofGroup is the path of a resource of the groups in a must-gather. Such a file is parsed
+	// whatever it contains: to ignore a broken one would hide a problem.
+	ofGroup = regexp.MustCompile(`(^|/)(` + groups + `)/`)
+	// wanted and about match a file with objects that are used: by what they are, and what they are about. Prometheus's
+	// data, which name this project, too, are no objects.
+	wanted = regexp.MustCompile(`\b(apiVersion"? *: *"?(` + groups + `)/|` +
+		`kind"? *: *"?(ConfigMap|Deployment|Event|Lease|Pod)(List)?\b)`)
+	about = regexp.MustCompile("kms|" + contract.OperatorGroup + "/")
+)
 
 // visit reads a file of a folder. If that fails it is a problem of the snapshot.
 func (r *reading) visit(at string, entry fs.DirEntry, err error) error {
 	at = filepath.ToSlash(at) // which Windows reads, too
 	switch {
 	case err != nil:
-	case entry.IsDir(), !readable.MatchString("/" + at):
+	case entry.IsDir(), !readable.MatchString(at):
 		return nil
 	case !entry.Type().IsRegular():
 		err = errors.New("is a link or no file; links are not followed")
 	default:
-		err = r.use("/"+at, entry)
+		err = r.use(at, entry)
 	}
 	if err != nil {
 		r.Problems = append(r.Problems, fmt.Errorf("%s: %s", at, contract.Cut(err.Error(), 512))) // it may quote the file
@@ -104,49 +119,18 @@ func (r *reading) use(at string, entry fs.DirEntry) error {
 	if info, err := entry.Info(); err != nil || info.Size() > maxFile {
 		return cmp.Or(err, fmt.Errorf("is over %d MiB", maxFile>>20))
 	}
-	data, err := os.ReadFile(at[1:])
+	data, err := os.ReadFile(at)
 	switch {
 	case path.Base(at) == "timestamp":
 		r.timestamp(data)
 	case path.Ext(at) == ".txt":
-		r.notGathered(string(data))
-	case resourceFile.MatchString(at), wanted.Match(data) && about.Match(data):
+		for _, part := range notGathered.FindAllString(string(data), -1) {
+			r.Problems = append(r.Problems, fmt.Errorf("%s was not gathered, or not all of it", part))
+		}
+	case ofGroup.MatchString(at), wanted.Match(data) && about.Match(data):
 		err = cmp.Or(err, r.parse(data))
 	}
 	return err
-}
-
-// notGathered adds the resources with reports among the parts of a must-gather that failed, a line each.
-func (r *reading) notGathered(parts string) {
-	for part := range strings.Lines(parts) {
-		part = strings.TrimSpace(part)
-		isOf := func(of contract.Resource) bool {
-			return strings.HasPrefix(part, of.GVR().GroupResource().String()+"/")
-		}
-		if slices.ContainsFunc(view.Resources, isOf) {
-			r.Problems = append(r.Problems, fmt.Errorf("%s was not gathered, or not all of it", strings.TrimSuffix(part, "/")))
-		}
-	}
-}
-
-var (
-	// resourceFile is the path of a resource with reports in a must-gather. Such a file is parsed
-	// whatever it contains: to ignore a broken one would hide a problem.
-	resourceFile = regexp.MustCompile(fmt.Sprintf(`/(%s/(%s)|%s/%s)/`, regexp.QuoteMeta(contract.OperatorGroup),
-		strings.Join(contract.ResourceNames(), "|"), regexp.QuoteMeta(contract.KMSHealths.Group), contract.KMSHealths.Plural))
-	// wanted and about match a file with objects that are used: by its kind, and what they are about. Prometheus's data,
-	// which name this project, too, have no kind.
-	wanted = regexp.MustCompile(`\bkind"? *: *"?(` + strings.Join(kinds(), "|") + `)(List)?\b`)
-	about  = regexp.MustCompile("kms|" + regexp.QuoteMeta(contract.OperatorGroup) + "/")
-)
-
-// kinds are those of objects that are used, and of lists of any kind.
-func kinds() []string {
-	all := []string{"List", "ConfigMap", "Deployment", "Event", "Lease", "Pod"}
-	for _, r := range view.Resources {
-		all = append(all, r.Kind)
-	}
-	return all
 }
 
 // timestamp reads when a must-gather began, which is the first line of its file: a time as
