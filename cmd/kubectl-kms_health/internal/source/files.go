@@ -43,20 +43,13 @@ type reading struct {
 func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, error) {
 	r := &reading{found: map[string]*unstructured.Unstructured{}}
 	info, err := os.Stat(name)
-	var data []byte
 	switch {
 	case err == nil && info.IsDir():
 		err = filepath.WalkDir(name+"/", r.visit) // with the slash, the folder itself may be a link
 	case name == "-":
-		data, err = io.ReadAll(stdin)
+		err = r.parse(io.ReadAll(stdin))
 	default:
-		data, err = os.ReadFile(name)
-	}
-	if err == nil && data != nil {
-		if err = r.parse(data); err != nil {
-			err = fmt.Errorf("is no resource in YAML or JSON, as kubectl get -o yaml prints it "+
-				"(unpack an archive first): %w", err)
-		}
+		err = r.parse(os.ReadFile(name))
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.found)) {
 		r.Objects = append(r.Objects, r.found[id])
@@ -128,7 +121,7 @@ func (r *reading) use(at string, entry fs.DirEntry) error {
 			r.Problems = append(r.Problems, fmt.Errorf("%s was not gathered, or not all of it", part))
 		}
 	case ofGroup.MatchString(at), wanted.Match(data) && about.Match(data):
-		err = cmp.Or(err, r.parse(data))
+		return r.parse(data, err)
 	}
 	return err
 }
@@ -144,16 +137,24 @@ func (r *reading) timestamp(data []byte) {
 	}
 }
 
-// parse adds the objects of a file, from its documents and from Lists in them.
-func (r *reading) parse(data []byte) error {
+// parse adds the objects of a file as it was read, from its documents and from Lists in them.
+func (r *reading) parse(data []byte, err error) error {
+	if err != nil {
+		return err
+	}
 	text := bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))
 	documents := resource.NewLocalBuilder().Unstructured().Stream(text, "").Flatten()
-	return documents.Do().Visit(func(info *resource.Info, err error) error {
+	err = documents.Do().Visit(func(info *resource.Info, err error) error {
 		if err == nil {
 			r.add(info.Object.(*unstructured.Unstructured))
 		}
 		return err
 	})
+	if err != nil {
+		err = fmt.Errorf("is no resource in YAML or JSON, as kubectl get -o yaml prints it "+
+			"(unpack an archive first): %w", err)
+	}
+	return err
 }
 
 // add adds an object. If it was found twice, as when data was gathered twice, the newer report counts.

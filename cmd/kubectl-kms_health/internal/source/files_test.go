@@ -123,7 +123,7 @@ func TestAFolderIsSearched(t *testing.T) {
 			"a/b/cluster.yaml": apiServer, "a/b/auth.json": auth, "a/b/other.yaml": strings.ReplaceAll(block, "cluster", "other"),
 			"a/b/broken.yaml": "kind: KubeAPIServer\napiVersion: operator.openshift.io/v1: [", "a/b/broken-else.yaml": "nonsense: [",
 			"a/b/cluster.yaml.log": block, "reporter.json": report,
-		}, []string{"authentications a", "kubeapiservers a"}, []string{"/a/b/broken.yaml: error parsing"}, "12:34:55"},
+		}, []string{"authentications a", "kubeapiservers a"}, []string{"/a/b/broken.yaml: is no resource in YAML or JSON"}, "12:34:55"},
 		"of a resource found twice the newer counts": {map[string]string{"1.json": apiServer, "2.json": newer, "3.json": apiServer}, []string{"kubeapiservers a"}, nil, "12:44:50"},
 		// A broken file with the path of a resource is not ignored, whatever it contains.
 		"a broken resource": {map[string]string{kube: apiServer, openShift: "\"unterminated"}, []string{"kubeapiservers a"}, []string{openShift}, ""},
