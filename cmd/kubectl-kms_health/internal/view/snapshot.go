@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -34,13 +35,9 @@ var Resources = append(slices.Clone(contract.Resources), contract.KMSHealths)
 
 // ResourceOf returns the resource of an object that has reports; false: it is another object.
 func ResourceOf(o *unstructured.Unstructured) (contract.Resource, bool) {
-	for _, r := range Resources {
-		r.Name = cmp.Or(r.Name, o.GetName())
-		if r.Kind == o.GetKind() && r.Group == o.GroupVersionKind().Group && r.Name == o.GetName() {
-			return r, true
-		}
-	}
-	return contract.Resource{}, false
+	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+	r := contract.ResourceFor(plural.Resource, o.GetName())
+	return r, r.Kind == o.GetKind() && r.Group == plural.Group && r.Name == o.GetName()
 }
 
 // Newest is the time of the newest report on an object, by its node's clock. Zero: it has none.
