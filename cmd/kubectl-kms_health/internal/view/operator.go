@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,22 +34,17 @@ func (o *Operator) ConditionsHold() bool { return o.State != OperatorNotRunning 
 // readOperator finds the operator's state: it works if its Deployment is available, or if the pod that its Lease names
 // exists and is Ready.
 func readOperator(s *Snapshot) (o Operator) {
-	deployment, lease := s.find("Deployment", "", contract.OperatorName), s.find("Lease", "", contract.OperatorName)
-	available, leader := int64(0), ""
-	if deployment != nil {
-		o.Namespace = deployment.GetNamespace()
-		available, _, _ = unstructured.NestedInt64(deployment.Object, "status", "availableReplicas")
-	}
-	if lease != nil {
-		o.Namespace = lease.GetNamespace()
-		leader, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
-	}
+	deployment, deployed := s.find("Deployment", "", contract.OperatorName)
+	lease, leased := s.find("Lease", "", contract.OperatorName)
+	o.Namespace = cmp.Or(lease.GetNamespace(), deployment.GetNamespace())
+	available, _, _ := unstructured.NestedInt64(deployment.Object, "status", "availableReplicas")
+	leader, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 	switch {
 	case available > 0 || s.isReady(o.Namespace, leader):
 		o.State = OperatorWorks
-	case deployment == nil && s.OperatorUnread:
+	case !deployed && s.OperatorUnread:
 		o.State = OperatorNotKnown
-	case deployment == nil && lease == nil:
+	case !deployed && !leased:
 		o.State = OperatorNotInstalled
 	default:
 		o.State = OperatorNotRunning
@@ -116,21 +112,17 @@ func (e *evaluation) judgeConfiguration(all bool) {
 	}
 }
 
-// configuration returns the operator's configuration, and the object that has it; nil if none has. With the component
-// start-during-plugin-outage that is its Deployment: then nothing reads a ConfigMap, which may be left from before.
+// configuration returns the operator's configuration (nil: there is none), and the object that has it. With the
+// component start-during-plugin-outage that is its Deployment: then nothing reads a ConfigMap, which may be left over.
 func (s *Snapshot) configuration() (of *unstructured.Unstructured, c *v1alpha1.OperatorConfiguration, err error) {
-	in, namespace := []string{"spec", "template", "metadata", "annotations", contract.ConfigAnnotation}, ""
-	if of = s.find("Deployment", "", contract.OperatorName); of != nil {
-		namespace = of.GetNamespace()
-		if _, has, _ := unstructured.NestedString(of.Object, in...); !has {
-			of = nil
-		}
+	of, _ = s.find("Deployment", "", contract.OperatorName)
+	text, found, _ := unstructured.NestedString(of.Object, "spec", "template", "metadata", "annotations",
+		contract.ConfigAnnotation)
+	if !found {
+		of, found = s.find("ConfigMap", of.GetNamespace(), contract.OperatorConfigMap)
+		text, _, _ = unstructured.NestedString(of.Object, "data", contract.ConfigFile)
 	}
-	if of == nil {
-		in, of = []string{"data", contract.ConfigFile}, s.find("ConfigMap", namespace, contract.OperatorConfigMap)
-	}
-	if of != nil {
-		text, _, _ := unstructured.NestedString(of.Object, in...)
+	if found {
 		c, err = v1alpha1.DecodeOperator([]byte(text))
 	}
 	return of, c, err

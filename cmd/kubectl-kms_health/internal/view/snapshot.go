@@ -61,15 +61,14 @@ func (s *Snapshot) asOf(o *unstructured.Unstructured) time.Time {
 	return rollup.Latest(s.Began, Newest(o))
 }
 
-// find returns the first object of a kind with a name, in a namespace (empty: in any); nil if there is none.
-func (s *Snapshot) find(kind, namespace, name string) *unstructured.Unstructured {
-	at := slices.IndexFunc(s.Objects, func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == kind && o.GetName() == name && (namespace == "" || o.GetNamespace() == namespace)
-	})
-	if at < 0 {
-		return nil
+// find returns the first object of a kind with a name, in a namespace (empty: in any). If there is none, it is empty.
+func (s *Snapshot) find(kind, namespace, name string) (o *unstructured.Unstructured, found bool) {
+	for _, o := range s.Objects {
+		if o.GetKind() == kind && o.GetName() == name && (namespace == "" || o.GetNamespace() == namespace) {
+			return o, true
+		}
 	}
-	return s.Objects[at]
+	return &unstructured.Unstructured{}, false
 }
 
 // decoded are the objects of a kind that can be decoded.
