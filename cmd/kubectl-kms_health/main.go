@@ -64,10 +64,7 @@ func run(args []string, e environment) int {
 
 // print prints a value, in a format for programs or as text. It returns a verdict that is not Healthy as the error.
 func (e environment) print(format string, value any, text string, verdict view.Verdict) error {
-	output, err := show.As(format, value, text)
-	if err == nil {
-		_, err = e.stdout.Write(output)
-	}
+	_, err := e.stdout.Write(show.As(format, value, text))
 	if err == nil && verdict != view.Healthy {
 		err = verdict
 	}
