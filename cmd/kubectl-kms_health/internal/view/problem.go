@@ -125,17 +125,13 @@ func (p Problem) withFix() Problem {
 	return p
 }
 
-// severity is the place of a problem: the lower, the more severe. Reasons of the operator itself,
-// which are in no table, follow those of plugins.
+// severity is the place of a problem among those of its verdict: the lower, the more severe. Reasons of the operator
+// itself, which are in no table, follow those of plugins.
 func (p *Problem) severity() int {
-	at := contract.Severity(p.Reason)
-	if at < 0 {
-		at = contract.Severity(contract.OtherInstallation)
+	if at := contract.Severity(p.Reason); at >= 0 {
+		return at
 	}
-	if p.Verdict != Unhealthy {
-		at += len(contract.RollupReasons)
-	}
-	return at
+	return contract.Severity(contract.OtherInstallation)
 }
 
 // judgePlugins adds the plugins that are not known to be healthy.
@@ -245,7 +241,9 @@ func (s *Status) plugins() string {
 
 // conclude sorts the problems, and sets the verdict, and the summary: the verdict as a sentence, with its numbers.
 func (e *evaluation) conclude() {
-	slices.SortStableFunc(e.Problems, func(a, b Problem) int { return cmp.Compare(a.severity(), b.severity()) })
+	slices.SortStableFunc(e.Problems, func(a, b Problem) int {
+		return cmp.Or(a.Verdict.ExitCode()-b.Verdict.ExitCode(), a.severity()-b.severity())
+	})
 	e.Verdict = Healthy
 	if len(e.Problems) > 0 {
 		e.Verdict = e.Problems[0].Verdict
