@@ -139,17 +139,17 @@ func (r *reading) timestamp(data []byte) {
 
 // parse adds the objects of a file as it was read, from its documents and from Lists in them.
 func (r *reading) parse(data []byte, err error) error {
+	if err == nil && len(bytes.TrimSpace(data)) == 0 {
+		err = errors.New("is empty")
+	}
 	if err != nil {
 		return err
 	}
 	text := bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))
-	documents := resource.NewLocalBuilder().Unstructured().Stream(text, "").Flatten()
-	err = documents.Do().Visit(func(info *resource.Info, err error) error {
-		if err == nil {
-			r.add(info.Object.(*unstructured.Unstructured))
-		}
-		return err
-	})
+	infos, err := resource.NewLocalBuilder().Unstructured().Stream(text, "").Flatten().Do().Infos()
+	for _, info := range infos {
+		r.add(info.Object.(*unstructured.Unstructured))
+	}
 	if err != nil {
 		err = fmt.Errorf("is no resource in YAML or JSON, as kubectl get -o yaml prints it "+
 			"(unpack an archive first): %w", err)
