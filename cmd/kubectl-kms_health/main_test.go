@@ -29,7 +29,7 @@ func kubectl(t *testing.T, e environment, args ...string) (code int, stdout, std
 func TestHelpAndCompletion(t *testing.T) {
 	for args, all := range map[string][]string{
 		"":                     {"status ", "completion ", "kubectl kms-health [command]"},
-		"status --help":        {"Exit codes:", "Rights:", "or missing", "--context", "--kubeconfig", "--namespace", `(default "10s")`},
+		"status --help":        {"Exit codes:", "Rights:", "or missing", "--context", "--kubeconfig", "--namespace"},
 		"__complete explain K": {"KMSPluginsDegraded\n", "KMSOldKeyStillRead\n", "KeysDiffer\n"},
 	} {
 		code, stdout, stderr := kubectl(t, environment{}, strings.Fields(args)...)

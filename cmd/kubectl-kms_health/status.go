@@ -75,7 +75,6 @@ func newStatus(e environment) *cobra.Command {
 func newOptions(e environment, run func(*options, context.Context) error) (*options, *cobra.Command) {
 	o := &options{environment: e, config: genericclioptions.NewConfigFlags(false)}
 	o.config.CacheDir = nil // discovery is not used
-	*o.config.Timeout = "10s"
 	cmd := &cobra.Command{
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -7,11 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,30 +40,11 @@ var Namespaces = []string{contract.OperatorNamespace, contract.KubernetesNamespa
 // NewCluster does not connect yet.
 func NewCluster(config *rest.Config, namespace string, c clock.PassiveClock) (*Cluster, error) {
 	config = rest.CopyConfig(config)
-	timeout := config.Timeout
-	// It would include the time of a credential plugin, which may wait for a login in a browser.
-	config.Timeout = 0
 	config.QPS, config.Burst = 50, 300 // as kubectl: a few requests are not slowed down
 	server := serverclock.New(c)
 	config.Wrap(server.Wrap)
-	if timeout > 0 {
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next, timeout} })
-	}
 	client, err := dynamic.NewForConfig(config)
 	return &Cluster{client, server, namespace}, err
-}
-
-// bounded bounds the wait for each answer.
-type bounded struct {
-	http.RoundTripper
-	timeout time.Duration
-}
-
-// RoundTrip is http.RoundTripper's.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), b.timeout)
-	context.AfterFunc(ctx, cancel) // not before: the answer's body is read later
-	return b.RoundTripper.RoundTrip(r.WithContext(ctx))
 }
 
 // request is one get, or a list if the name is empty.

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
@@ -75,21 +73,6 @@ func TestProblemsOfACluster(t *testing.T) {
 				t.Errorf("%+v, %v", s, err)
 			}
 		})
-	}
-}
-
-// A login by a browser takes longer than an answer may. kubectl awaits it, too.
-func TestALoginIsNoPartOfTheWaitForAnAnswer(t *testing.T) {
-	server := httptest.NewTLSServer(only("kubeapiservers/cluster", apiServer, status(404, "NotFound")))
-	t.Cleanup(server.Close)
-	const login = `sleep 3; echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"x"}}'`
-	c, err := NewCluster(&rest.Config{Host: server.URL, Timeout: 2 * time.Second,
-		TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
-		ExecProvider: &api.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh", Args: []string{"-c", login},
-			InteractiveMode: api.NeverExecInteractiveMode}}, "ns", clock.RealClock{})
-	must.Succeed(t, err)
-	if s, err := c.Read(t.Context()); err != nil || len(s.Objects) != 1 {
-		t.Errorf("%+v, %v", s, err)
 	}
 }
 
