@@ -3,7 +3,6 @@ package stored
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -88,9 +87,6 @@ func (r *reader) inventory() *Inventory {
 	return i
 }
 
-// commandName is a resource that may stand in a command: names come from etcd, which may have any.
-var commandName = regexp.MustCompile(`^[a-z0-9.-]+$`)
-
 // isNamed reports whether a KEK ID is the one that a user names: as it is, by its hash, or as text shows it.
 func isNamed(kekID, named string) bool {
 	return contract.SameKEK(kekID, named) || contract.CleanDetail(kekID) == contract.CleanDetail(named)
@@ -130,8 +126,8 @@ func (i *Inventory) Select(kekID string) {
 	case needed > 0:
 		i.Verdict = view.Unhealthy
 		i.Summary = fmt.Sprintf("KEK ID %q is still needed, by %s (objects: %d)", kekID, strings.Join(names, ", "), needed)
-		if !slices.ContainsFunc(names, func(name string) bool { return !commandName.MatchString(name) }) {
-			i.Next = "kubectl get " + strings.Join(names, ",") + " -A -o json | kubectl patch --type=merge -p '{}' -f -"
+		if all := strings.Join(names, ","); view.Word.MatchString(all) {
+			i.Next = "kubectl get " + all + " -A -o json | kubectl patch --type=merge -p '{}' -f -"
 		}
 	case unknown > 0:
 		i.Verdict = view.NotKnown

@@ -30,19 +30,15 @@ func APIServers(s *Snapshot) map[string]contract.APIServer {
 	return servers
 }
 
-// word is what may be part of a command without quotes. Names come from reports and files.
-var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.,/=_-]*$`)
+// Word is what may be part of a command without quotes. Names come from reports, files and etcd.
+var Word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.,/=_-]*$`)
 
 // command makes a command of oc or kubectl; empty if a part of it is no plain word.
-func (e *evaluation) command(format string, words ...string) string {
-	arguments := []any{e.tool}
-	for _, w := range words {
-		if !word.MatchString(w) {
-			return ""
-		}
-		arguments = append(arguments, w)
+func (e *evaluation) command(format string, words ...any) string {
+	if slices.ContainsFunc(words, func(w any) bool { return !Word.MatchString(w.(string)) }) {
+		return ""
 	}
-	return fmt.Sprintf("%s "+format, arguments...)
+	return e.tool + " " + fmt.Sprintf(format, words...)
 }
 
 // ofPlugin is the command for a plugin that is not known to be healthy: for its log, or its reporter's. The container
