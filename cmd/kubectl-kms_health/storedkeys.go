@@ -61,7 +61,7 @@ func newStoredKeys(e environment) *cobra.Command {
 	f.StringVar(&s.request.Key, "key", os.Getenv("ETCDCTL_KEY"), "the client certificate's key, a PEM `file`")
 	f.StringSliceVar(&s.request.Prefixes, "etcd-prefix", nil, "kube-apiserver's `prefixes`; not set: those that exist of "+
 		strings.Join(stored.DefaultPrefixes, ", "))
-	f.StringSliceVar(&s.request.Resources, "resource", nil, "read these `resources` alone, such as secrets")
+	f.StringSliceVar(&s.request.Resources, "resource", nil, "read these `resources` alone, as the table names them")
 	f.StringVar(&s.kekID, "kek-id", "", "show what needs this KEK `id` alone; the exit code is 1 if anything does")
 	addOutput(cmd, &s.output, "table", "json", "yaml")
 	f.DurationVar(&s.request.Timeout, "timeout", 10*time.Second, "how long to wait for each answer of etcd")

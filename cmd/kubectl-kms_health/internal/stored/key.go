@@ -45,9 +45,3 @@ func resourceOf(prefix, key string) (name, from, end string) {
 	path := strings.Join(parts[:at+1], "/")
 	return cmp.Or(storedAs[path], name), prefix + path + "/", prefix + path + "0" // the character after /
 }
-
-// matches returns whether a resource is what a user asks for, with or without its group: a key has
-// no group of most built-in types.
-func matches(resource, asked string) bool {
-	return resource == asked || strings.HasPrefix(resource, asked+".") || strings.HasPrefix(asked, resource+".")
-}

@@ -43,17 +43,3 @@ func FuzzResourceOf(f *testing.F) {
 		}
 	})
 }
-
-func TestResourceIsSelectedWithAndWithoutItsGroup(t *testing.T) {
-	for _, tt := range []struct {
-		resource, asked string
-		want            bool
-	}{
-		{"secrets", "secrets", true}, {"deployments", "deployments.apps", true}, {"foos.example.com", "foos", true},
-		{"foos.example.com", "foos.example.com", true}, {"foos.example.com", "foos.other.com", false}, {"secrets", "secret", false},
-	} {
-		if got := matches(tt.resource, tt.asked); got != tt.want {
-			t.Errorf("%s for %s: got %t", tt.resource, tt.asked, got)
-		}
-	}
-}

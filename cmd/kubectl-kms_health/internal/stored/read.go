@@ -43,7 +43,7 @@ type Request struct {
 	clientv3.SecureConfig
 	Timeout   time.Duration                      // for each answer
 	Prefixes  []string                           // none: those of DefaultPrefixes that exist
-	Resources []string                           // with or without their group; none: all
+	Resources []string                           // as a Row names them; none: all
 	Progress  func(resource string, objects int) // is called after each page; nil: nothing is
 }
 
@@ -74,7 +74,7 @@ func read(ctx context.Context, etcd getter, request Request) (*Inventory, error)
 			strings.Join(absent, ", "))
 	}
 	for _, asked := range r.Resources {
-		if !slices.ContainsFunc(r.found, func(name string) bool { return matches(name, asked) }) {
+		if !slices.Contains(r.found, asked) {
 			return nil, fmt.Errorf("etcd has no object of %q; it has %s", asked, strings.Join(r.found, ", "))
 		}
 	}
@@ -109,8 +109,7 @@ func (r *reader) readPrefix(ctx context.Context, name string) error {
 		if !slices.Contains(r.found, resource) {
 			r.found = append(r.found, resource)
 		}
-		selects := func(asked string) bool { return matches(resource, asked) }
-		if len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, selects) {
+		if len(r.Resources) == 0 || slices.Contains(r.Resources, resource) {
 			if err := r.readResource(ctx, resource, begin, next); err != nil {
 				return err
 			}
