@@ -30,8 +30,6 @@ var errNothing = fmt.Errorf("no resource with reports is in it: expected, in YAM
 	"%s of %s named %s, or a %s, or a List of such; unpack an archive first", strings.Join(contract.ResourceNames(), ", "),
 	contract.OperatorGroup, contract.OperatorObject, contract.KMSHealths.Kind)
 
-const maxFile = 64 << 20 // bounds a file of a folder, in bytes: a must-gather has files of any size
-
 type reading struct {
 	view.Snapshot
 	found map[string]*unstructured.Unstructured // by kind, namespace and name
@@ -98,7 +96,7 @@ func (r *reading) visit(at string, entry fs.DirEntry, err error) error {
 	case !entry.Type().IsRegular():
 		err = errors.New("is a link or no file; links are not followed")
 	default:
-		err = r.use(at, entry)
+		err = r.use(at)
 	}
 	if err != nil {
 		r.Problems = append(r.Problems, fmt.Errorf("%s: %s", at, contract.Cut(err.Error(), 512))) // it may quote the file
@@ -107,10 +105,7 @@ func (r *reading) visit(at string, entry fs.DirEntry, err error) error {
 }
 
 // use reads one file of a folder. Those of a must-gather that are not wanted are thousands.
-func (r *reading) use(at string, entry fs.DirEntry) error {
-	if info, err := entry.Info(); err != nil || info.Size() > maxFile {
-		return cmp.Or(err, fmt.Errorf("is over %d MiB", maxFile>>20))
-	}
+func (r *reading) use(at string) error {
 	data, err := os.ReadFile(at)
 	has := func(text string) bool { return bytes.Contains(data, []byte(text)) } // faster than an expression
 	switch {
