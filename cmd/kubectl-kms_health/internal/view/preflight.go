@@ -103,7 +103,7 @@ func (t *Trips) check(a *APIServer) Problem {
 			nodes++
 		}
 		if trip.APIServer == a.Name && !trip.Done {
-			waits.add(trip.Node, trip.Waits)
+			waits[trip.Node] = []string{trip.Waits}
 		}
 	}
 	p := Problem{Verdict: Healthy, APIServer: a.Name, Summary: nothingReported}
@@ -258,15 +258,13 @@ func explained(c *metav1.Condition) string {
 // byNode are the values of each node.
 type byNode map[string][]string
 
-func (v byNode) add(node string, values ...string) { v[node] = append(v[node], values...) }
-
 // byNode returns values of the plugins with a valid report. Those of others are a problem: they may have changed.
 func (a *APIServer) byNode(of func(*Plugin) []string) byNode {
 	all := byNode{}
 	for i := range a.Plugins {
 		p := &a.Plugins[i]
 		if values := of(p); isFresh(p.State) && len(values) > 0 {
-			all.add(p.Node, values...)
+			all[p.Node] = append(all[p.Node], values...)
 		}
 	}
 	return all
