@@ -47,9 +47,8 @@ type Inventory struct {
 // inventory sorts what was counted.
 func (r *reader) inventory() *Inventory {
 	i, encrypted, kekIDs := &r.result, sets.New[string](), sets.New[string]()
-	all, secured := 0, 0
+	all, secured := r.objects-i.UnreadableObjects, 0
 	for row, objects := range r.counts {
-		all += objects
 		if row.Provider != Identity {
 			encrypted.Insert(row.Resource)
 			secured += objects
@@ -58,7 +57,6 @@ func (r *reader) inventory() *Inventory {
 			kekIDs.Insert(row.KEKID)
 		}
 	}
-	i.Rows = []Row{}
 	resources, others := 0, Row{Provider: Identity}
 	for row, objects := range r.counts {
 		if row.Objects = objects; encrypted.Has(row.Resource) {
