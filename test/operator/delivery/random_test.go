@@ -29,6 +29,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorstatus"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/must"
+	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -458,7 +459,9 @@ func (m *model) awaitClaims(t *testing.T, more bool) {
 	t.Helper()
 	m.report(t)
 	time.Sleep(2 * time.Second) // for a roll-up
-	fixture.Eventually(t, "what is not known of a node is not claimed", func() error { return m.claims(t) })
+	// Long before the reports are stale: nobody writes them now, and stale ones support no claim.
+	wait.Eventually(t, contract.StaleIntervals*reportInterval/2, "what is not known of a node is not claimed",
+		func() error { return m.claims(t) })
 	if !more {
 		return
 	}
