@@ -320,6 +320,7 @@ func TestWithdrawalKeepsWhatAnotherManagerOwns(t *testing.T) {
 				"f:conditions": map[string]any{`k:{"type":"KMSPluginsDegraded"}`: map[string]any{}}}}}
 		}
 		for other, want := range map[string]int{"kubectl-edit": 1, contract.OperatorName: 1, "kms-plugins-operator": 0} {
+			s.settled() // no informer lists while the reactors change
 			before := len(s.removals())
 			o := &unstructured.UnstructuredList{Items: []unstructured.Unstructured{{Object: map[string]any{
 				"metadata": map[string]any{"managedFields": []any{owned(contract.OperatorName), owned(other)}},
