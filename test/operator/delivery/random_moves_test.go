@@ -78,6 +78,28 @@ func (m *model) endSurges(t *testing.T) {
 	}
 }
 
+// awaitOneReporter waits until a node with two pods of kube-apiserver has one companion, and checks what conditions
+// claim: its report says nothing about the other pod.
+func (m *model) awaitOneReporter(t *testing.T) {
+	t.Helper()
+	if len(m.second) == 0 || m.unmanaged {
+		return
+	}
+	fixture.Eventually(t, "one companion on each node", func() error {
+		m.report(t)
+		beside := map[string]string{}
+		for _, p := range companions(t) {
+			node, uid := p.Spec.NodeName, p.Annotations[contract.BesideAnnotation]
+			if other, has := beside[node]; has {
+				return fmt.Errorf("%s has companions of %s and %s", node, other, uid)
+			}
+			beside[node] = uid
+		}
+		return nil
+	})
+	m.awaitClaims(t, true)
+}
+
 // setFlag removes kube-apiserver's flag for an encryption config on a node, or sets it again. The flag matters only if
 // the operator's file has the plugins: without the flag, an encryption config in a Secret may be used all the same.
 func (m *model) setFlag(t *testing.T, op *fixture.Operator) string {

@@ -782,6 +782,7 @@ func playSequence(t *testing.T, seed uint64) {
 	p.errors.Store(0)
 	m.awaitNoClaim(t, op)
 	m.repair(t, p)
+	m.awaitOneReporter(t)
 	m.endSurges(t)
 	m.manage(op)
 	want := m.want()
