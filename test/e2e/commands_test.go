@@ -127,10 +127,12 @@ var mayExit = map[string]int{
 	"preflight": 2, // API servers agree on a key after 3 minutes
 }
 
-// exits runs a command of a page, and requires exit code 0 or an allowed one.
+// exits runs a command of a page, and requires exit code 0 or an allowed one. Only an error shows the output: the log
+// of all outputs has thousands of lines, in which an error is not found.
 func (a *administrator) exits(page, command string) {
+	began := time.Now()
 	out, err := a.run(a.Context(), command)
-	a.Logf("%s: $ %s\n%s", page, command, out)
+	a.Logf("%.1f s: %s: $ %s", time.Since(began).Seconds(), page, command)
 	code := 0
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		code, err = exit.ExitCode(), nil

@@ -108,8 +108,10 @@ func (a *administrator) run(ctx context.Context, command string) (string, error)
 func (a *administrator) types(command string) string {
 	began := time.Now()
 	out, err := a.run(a.Context(), command)
-	a.Logf("%.1f s: $ %s\n%s", time.Since(began).Seconds(), command, out)
-	a.must(err)
+	a.Logf("%.1f s: $ %s", time.Since(began).Seconds(), command)
+	if err != nil {
+		a.Fatalf("%v\n%s", err, out)
+	}
 	return out
 }
 
