@@ -3,8 +3,10 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -16,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/test/docs/typed"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
 // pagesOfRunningClusters are pages with commands for a cluster on which kms-health runs.
@@ -121,29 +124,41 @@ func (a *administrator) readsPages(r reader) {
 	}
 }
 
-// mayExit has allowed exit codes other than 0, by a part of a command.
-var mayExit = map[string]int{
-	"--kek-id":  1, // the key is in use
-	"preflight": 2, // API servers agree on a key after 3 minutes
-}
-
-// exits runs a command of a page, and requires exit code 0 or an allowed one. Only an error shows the output: the log
-// of all outputs has thousands of lines, in which an error is not found.
-func (a *administrator) exits(page, command string) {
-	began := time.Now()
-	out, err := a.run(a.Context(), command)
-	a.Logf("%.1f s: %s: $ %s", time.Since(began).Seconds(), page, command)
-	code := 0
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		code, err = exit.ExitCode(), nil
-	}
-	for part, may := range mayExit {
+// mayExit reports whether a command of a page may end with an exit code other than 0.
+func mayExit(command string, code int) bool {
+	for part, may := range map[string]int{
+		"--kek-id":  1, // the key is in use
+		"preflight": 2, // API servers agree on a key after 3 minutes
+	} {
 		if strings.Contains(command, part) && code == may {
-			code = 0
+			return true
 		}
 	}
-	if err != nil || code != 0 {
-		a.Errorf("%s: %q exits with %d (%v):\n%s", page, command, code, err, out)
+	return false
+}
+
+// exits runs a command of a page, and requires exit code 0 or an allowed one. A command that shows the state is
+// repeated until it does: reports that are written each second are stale when a machine stalls for 4 s. Only an error
+// has the output: in the log of all outputs, of thousands of lines, it is not found.
+func (a *administrator) exits(page, command string) {
+	began := time.Now()
+	shows := strings.Contains(command, "kms-health status") || strings.Contains(command, "kms-health preflight")
+	err := wait.For(a.Context(), waitLimit, page+": "+command, func(context.Context) error {
+		out, err := a.run(a.Context(), command)
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && mayExit(command, exit.ExitCode()) {
+			return nil
+		}
+		switch {
+		case err == nil:
+			return nil
+		case shows:
+			return fmt.Errorf("%w:\n%s", err, out)
+		}
+		return wait.Final(fmt.Errorf("%w:\n%s", err, out))
+	})
+	a.Logf("%.1f s: %s: $ %s", time.Since(began).Seconds(), page, command)
+	if err != nil {
+		a.Error(err)
 	}
 }
 
